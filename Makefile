@@ -77,7 +77,7 @@ bench: $(STAMP)/dev      ## the benchmarks behind the numbers in docs/performanc
 
 # One file of results/ for each command whose numbers the pages print. After an interruption the same command goes on;
 # ONLY='landscape-fig* heads' runs a few. Benchmarks need a machine that does nothing else.
-results: $(STAMP)/dev    ## run what results/ lacks or has from other source (hours), and write it into the pages
+results: $(STAMP)/dev    ## run what results/ lacks or has of another version (hours), and write it into the pages
 	$(BIN)/python -m innerloop_studies.recorded run $(ONLY); code=$$?; \
 	$(BIN)/python -m innerloop_studies.recorded write && exit $$code
 

@@ -11,57 +11,33 @@ import numpy as np
 import pytest
 
 from innerloop.choose.advice import GAIN, GROUPS, RACES, SEARCH
+from innerloop_studies import recorded
 from innerloop_studies.bench import BENCHMARKS
+from innerloop_studies.measurements import sureness as measure_sureness
+from innerloop_studies.recorded import commands, pages, reproductions, scores
 from innerloop_studies.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
-sys.path.append(str(ROOT / "scripts"))
-from innerloop_studies.measurements import sureness as measure_sureness
-from innerloop_studies.recorded import (
-    benchmarks,
-    commands,
-    evaluations,
-    files,
-    marks,
-    measurements,
-    photographs,
-    predictions,
-    printed,
-    reproductions,
-    sureness,
-    trainings,
-    unfinished,
-)
-
 FILES = sorted((ROOT / "results").glob("*/*.json"))
-NAMES = {
-    "reproductions": REPRODUCTIONS,
-    "benchmarks": BENCHMARKS,
-    "evaluations": trainings.EVALUATIONS,
-    "measurements": measurements.MEASUREMENTS,
-    "predictions": predictions.PREDICTIONS,
-    "printed": printed.PRINTED,
-}
+NAMES = {"reproductions": REPRODUCTIONS, "benchmarks": BENCHMARKS, **commands.LINES}
 PAGE = ROOT / "docs" / "reproductions.md"
-SCRIPTS = ["measure_proximal", "measure_sureness"]
-SCRIPTS += [
-    f"recorded.{file.stem}" for file in sorted(ROOT.glob("studies/src/innerloop_studies/recorded/[a-z]*.py"))
-]
+MODULES = ["measurements.proximal", "measurements.sureness", "recorded", "recorded.commands"]
+MODULES += ["recorded.pages", "recorded.reproductions", "recorded.scores"]
 
 
-@pytest.mark.parametrize("page", marks.pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
 def test_what_stands_between_marks_is_what_the_files_say(page):
     """Rewrite them with: python -m innerloop_studies.recorded write."""
     content = page.read_text(encoding="utf-8")
-    assert marks.filled(content) == content
-    assert content.count("<!-- results:") == len(marks.MARK.findall(content))  # none is left open
+    assert pages.filled(content) == content
+    assert content.count("<!-- results:") == len(pages.MARK.findall(content))  # none is left open
     # a comment at the start of a line would end the paragraph that it stands in
     assert not re.search(r"^ *<!-- results: [^\n]* -->[^\n]", content, re.MULTILINE)
 
 
-@pytest.mark.parametrize("module", SCRIPTS)
-def test_examples_of_the_scripts_are_right(module):
-    assert doctest.testmod(importlib.import_module(module)).failed == 0
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_of_the_modules_are_right(module):
+    assert doctest.testmod(importlib.import_module(f"innerloop_studies.{module}")).failed == 0
 
 
 def test_files_are_named_after_what_they_hold_and_are_small():
@@ -69,7 +45,7 @@ def test_files_are_named_after_what_they_hold_and_are_small():
     for file in FILES:
         content = json.loads(file.read_text(encoding="utf-8"))
         assert content["name"] == file.stem
-        assert file.parent.name in files.KINDS
+        assert file.parent.name in commands.KINDS
         assert file.stem in NAMES[file.parent.name]
         assert {"command", "made_by", "ended", "machine"} <= set(content)
         assert file.stat().st_size < 40_000
@@ -78,8 +54,8 @@ def test_files_are_named_after_what_they_hold_and_are_small():
 
 def test_every_recorded_reproduction_is_on_the_page_and_none_of_them_is_typed_as_well():
     content = PAGE.read_text(encoding="utf-8")
-    between = "".join(match[3] for match in marks.MARK.findall(content))
-    typed = marks.MARK.sub("", content)
+    between = "".join(match[3] for match in pages.MARK.findall(content))
+    typed = pages.MARK.sub("", content)
     for file in (ROOT / "results" / "reproductions").glob("*.json"):
         assert re.search(rf"^\| `{file.stem}` \|.*\|.*\|.*\| (yes|\*\*no\*\*) \|$", between, re.MULTILINE), (
             file.stem
@@ -110,7 +86,7 @@ def finished(folder, name="adaptlr-fig1", scale="cpu", **changes):
 @pytest.fixture
 def empty(tmp_path, monkeypatch):
     """A folder of results of its own."""
-    monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(recorded, "RESULTS", tmp_path / "results")
     return tmp_path
 
 
@@ -119,43 +95,58 @@ def test_a_run_that_is_adopted_becomes_a_table(empty):
     later = run.parent / "20260102-000000-s0"
     run.rename(later)
     before = finished(empty, status="interrupted", ended="2026-01-01T00:01:00+00:00")
-    kept = json.loads(files.adopt(later).read_text(encoding="utf-8"))
+    kept = json.loads(commands.adopt(later).read_text(encoding="utf-8"))
     assert kept["earlier"] == [60.0]
     assert reproductions.seconds_of(kept) == 63.5
     assert reproductions.rows("adaptlr-fig*").splitlines()[2:] == [
         "| `adaptlr-fig1` | \\|a\\*\\| | 1 | 2, 3 | **no** |"
     ]
     with pytest.raises(SystemExit, match="interrupted"):
-        files.adopt(before)
+        commands.adopt(before)
 
 
 @pytest.mark.parametrize("changes", [{"scale": "smoke"}, {"status": "running"}, {"kind": "train"}])
 def test_only_finished_reproductions_at_cpu_are_adopted(empty, changes):
     with pytest.raises(SystemExit):
-        files.adopt(finished(empty, **changes))
+        commands.adopt(finished(empty, **changes))
     assert not (empty / "results").exists()
 
 
 def test_an_older_run_does_not_replace_a_later_one(empty):
-    files.adopt(finished(empty / "new", ended="2026-01-03T00:00:00+00:00"))
+    commands.adopt(finished(empty / "new", ended="2026-01-03T00:00:00+00:00"))
     with pytest.raises(SystemExit, match="later run"):
-        files.adopt(finished(empty / "old"))
+        commands.adopt(finished(empty / "old"))
 
 
-def test_what_is_missing_or_made_by_other_source_is_run_and_nothing_else(empty, monkeypatch):
-    monkeypatch.setattr(commands, "source_hash", lambda module: "now")
+def test_what_is_missing_or_of_another_version_is_run_and_nothing_else(empty, monkeypatch):
     (one,) = commands.chosen(["adaptlr-fig1"])
     assert commands.state_of(one) == "missing"
-    files.adopt(finished(empty, made_by={"source": "before"}))
-    assert commands.state_of(one) == "out of date"
+    commands.adopt(finished(empty, made_by={**one.made_by, "version": 0}))
+    now = one.made_by["version"]
+    assert commands.state_of(one) == f"out of date (version 0 → {now})"
     ran = []
     monkeypatch.setattr(commands, "carry_out", lambda command: ran.append(command.name))
     assert commands.run(["adaptlr-fig1"], lambda line: None) == 0
     assert ran == ["adaptlr-fig1"]
     (empty / "results/reproductions/adaptlr-fig1.json").unlink()
-    files.adopt(finished(empty / "again", made_by=commands.made_by(one)))
+    commands.adopt(finished(empty / "again", made_by=one.made_by))
     assert commands.run(["adaptlr-fig1"], lambda line: None) == 0
     assert ran == ["adaptlr-fig1"]
+
+
+def test_every_file_says_which_version_made_it():
+    for file in FILES:
+        made_by = json.loads(file.read_text(encoding="utf-8"))["made_by"]
+        assert set(made_by) == {"version", "torch"}, file
+        assert made_by["version"] >= 1
+
+
+def test_a_version_is_stated_for_every_command():
+    for one in commands.commands():
+        assert set(one.made_by) == {"version", "torch"}
+        assert one.made_by["version"] >= 1
+    (bench,) = commands.chosen(["maml-sine"])
+    assert bench.made_by["version"] == BENCHMARKS["maml-sine"].version
 
 
 def test_the_status_names_kinds_in_words(monkeypatch, capsys):
@@ -180,11 +171,11 @@ def test_a_command_that_fails_is_told_and_does_not_stop_the_others(empty, monkey
 
 
 def test_words_within_a_line_are_filled_like_blocks(monkeypatch):
-    monkeypatch.setitem(marks.TABLES, "rows", lambda *words: "+".join(words))
-    assert marks.filled("a <!-- results: rows 'b c' d -->old<!-- end --> e") == (
+    monkeypatch.setitem(pages.TABLES, "rows", lambda *words: "+".join(words))
+    assert pages.filled("a <!-- results: rows 'b c' d -->old<!-- end --> e") == (
         "a <!-- results: rows 'b c' d -->b c+d<!-- end --> e"
     )
-    assert marks.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
+    assert pages.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
         "<!-- results: rows b -->\n\nb\n\n<!-- end -->"
     )
 
@@ -198,22 +189,22 @@ def test_a_benchmark_becomes_a_table_and_words(empty):
     printed.write_text(
         json.dumps({"name": "heads", "cases": [case, other], "machine": where}), encoding="utf-8"
     )
-    files.adopt(printed)
-    assert benchmarks.cases("heads").splitlines()[2:] == [
+    commands.adopt(printed)
+    assert scores.cases("heads").splitlines()[2:] == [
         "| a, b | p | 2.0 ms | 3.0 s | **1.50×** | 2×, not reached | 30 / 20 MB | one; two |",
         "| c | p | 1.0 ms |  |  |  |  |  |",
     ]
-    assert (benchmarks.ratio("heads", "a*"), benchmarks.memory("heads", "a*", "p")) == ("1.50×", "1.50×")
-    assert benchmarks.machine("heads").startswith(
+    assert (scores.ratio("heads", "a*"), scores.memory("heads", "a*", "p")) == ("1.50×", "1.50×")
+    assert scores.machine("heads").startswith(
         "Z80, 1 core, torch 2.13.0; sgemm in GFLOP/s by threads: 90 on 1;"
     )
     with pytest.raises(SystemExit, match="2 cases"):
-        benchmarks.ratio("heads", "*")
+        scores.ratio("heads", "*")
     with pytest.raises(SystemExit, match="missing"):
-        benchmarks.cases("qp")
+        scores.cases("qp")
     printed.write_text('{"error": "interrupted", "exit_code": 130}', encoding="utf-8")
     with pytest.raises(SystemExit, match="no result"):
-        files.adopt(printed)
+        commands.adopt(printed)
 
 
 def test_a_sweep_becomes_a_table_and_a_score(empty):
@@ -230,23 +221,23 @@ def test_a_sweep_becomes_a_table_and_a_score(empty):
         (run / "eval" / "a.json").write_text(json.dumps(found), encoding="utf-8")
         again = found | {"mean": 7.0, "time": "2"}
         (run / "eval" / "b.json").write_text(json.dumps(again), encoding="utf-8")
-    evaluations.adopt_evaluation("sine-maml", {"runs": ["run0", "run1"]}, None, empty)
-    kept = files.path_of("evaluations", "sine-maml").read_text(encoding="utf-8")
+    commands.adopt_evaluation("sine-maml", {"runs": ["run0", "run1"]}, empty)
+    kept = recorded.path_of("evaluations", "sine-maml").read_text(encoding="utf-8")
     assert "scores" not in kept
     assert json.loads(kept)["runs"][0]["seconds"] == 5.0
-    assert evaluations.adaptation("sine-maml=MAML").splitlines() == [
+    assert scores.adaptation("sine-maml=MAML").splitlines() == [
         "| after inner steps | 0 | 1 | over seeds |",
         "| --- | --- | --- | --- |",
         "| MAML, seed 0 | 9.000 | 1.000 ± 0.500 |  |",
         "| MAML, seed 1 | 9.000 | 2.000 ± 0.500 | **1.500 ± 6.353** |",
     ]
-    assert evaluations.score("sine-maml") == "1.500 ± 6.353"
+    assert scores.score("sine-maml") == "1.500 ± 6.353"
     judged = {"score": "mse", "ci95": 0.5}
     rates = [judged | {"mean": mean, "protocol": {"inner_lr": 1 / mean}} for mean in (1, 2)]
-    files.keep("evaluations", "sine-anil-rates", {"runs": rates})
-    assert evaluations.by_rate("sine-anil-rates") == "0.5: 2.00 ± 0.50; **1: 1.00 ± 0.50**"
+    recorded.keep("evaluations", "sine-anil-rates", {"runs": rates})
+    assert scores.by_rate("sine-anil-rates") == "0.5: 2.00 ± 0.50; **1: 1.00 ± 0.50**"
     with pytest.raises(SystemExit, match="nothing is called"):
-        evaluations.adopt_evaluation("sine", {"run": "run0"}, None, empty)
+        commands.adopt_evaluation("sine", {"run": "run0"}, empty)
 
 
 def test_the_course_baselines_and_comparisons_of_a_training_become_words(empty):
@@ -263,22 +254,22 @@ def test_the_course_baselines_and_comparisons_of_a_training_become_words(empty):
     (run / "eval" / "a.json").write_text(json.dumps(judged), encoding="utf-8")
     comparison = {"against": "run", "difference": 0.25, "ci95": 0.005, "verdict": "first"}
     also = {"pretrained": judged | {"mean": 0.75, "comparison": comparison}}
-    evaluations.adopt_evaluation("photos-supervised", {"run": "run"}, None, empty, also)
-    assert evaluations.score("photos-supervised") == "50.0 ± 1.0 %"
-    assert evaluations.score("photos-supervised", "pretrained") == "75.0 ± 1.0 %"
-    assert evaluations.lead("photos-supervised", "pretrained") == "25.0 ± 0.5"
-    assert evaluations.untrained("photos-supervised", "pixels") == "30.0 ± 2.0 %"
-    assert evaluations.weights("photos-supervised") == "best by validation (step 20)"
-    assert evaluations.reported("photos-supervised", "inner_residual") == "0.12"
-    assert evaluations.time_of("photos-supervised") == "10 min"
-    evaluations.adopt_evaluation("photos-maml", {"run": "run"}, None, empty, timed=False)
-    assert evaluations.time_of("photos-maml") == "not timed"  # it was interrupted: the clock tells nothing
-    assert evaluations.validations("photos-supervised").splitlines() == [
+    commands.adopt_evaluation("photos-supervised", {"run": "run"}, empty, also)
+    assert scores.score("photos-supervised") == "50.0 ± 1.0 %"
+    assert scores.score("photos-supervised", "pretrained") == "75.0 ± 1.0 %"
+    assert scores.lead("photos-supervised", "pretrained") == "25.0 ± 0.5"
+    assert scores.untrained("photos-supervised", "pixels") == "30.0 ± 2.0 %"
+    assert scores.weights("photos-supervised") == "best by validation (step 20)"
+    assert scores.reported("photos-supervised", "inner_residual") == "0.12"
+    assert scores.time("photos-supervised") == "10 min"
+    commands.adopt_evaluation("photos-maml", {"run": "run"}, empty, timed=False)
+    assert scores.time("photos-maml") == "not timed"  # it was interrupted: the clock tells nothing
+    assert scores.validations("photos-supervised").splitlines() == [
         "| meta-step | 10 | 20 |",
         "| --- | --- | --- |",
         "| validation | 10.0 ± 1.0 % | 20.0 ± 1.0 % |",
     ]
-    kept = files.path_of("evaluations", "photos-supervised").read_text(encoding="utf-8")
+    kept = recorded.path_of("evaluations", "photos-supervised").read_text(encoding="utf-8")
     assert "scores" not in kept
     assert "against" not in kept
 
@@ -286,12 +277,12 @@ def test_the_course_baselines_and_comparisons_of_a_training_become_words(empty):
 def test_photographs_are_written_once_and_asked_for_where_they_are_missing(tmp_path, monkeypatch):
     monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)
     with pytest.raises(SystemExit, match="set INNERLOOP_TEST_DATA"):
-        photographs.write_photographs(tmp_path / "photos")
+        commands.write_photographs(tmp_path / "photos")
     labels = np.repeat(np.arange(4), 3)
     data = {"jpeg": np.arange(24, dtype=np.uint8), "offsets": 2 * np.arange(13), "labels": labels}
-    np.savez(tmp_path / photographs.REAL, **data)
+    np.savez(tmp_path / commands.REAL, **data)
     monkeypatch.setenv("INNERLOOP_TEST_DATA", str(tmp_path))
-    photographs.write_photographs(tmp_path / "photos", classes=2, each=2)
+    commands.write_photographs(tmp_path / "photos", classes=2, each=2)
     written = {str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("photos/*/*")}
     assert written == {
         "photos/class000/000.jpg": bytes([0, 1]),
@@ -300,46 +291,52 @@ def test_photographs_are_written_once_and_asked_for_where_they_are_missing(tmp_p
         "photos/class001/001.jpg": bytes([20, 21]),
     }
     (tmp_path / "photos" / "class000" / "000.jpg").write_bytes(b"mine")
-    photographs.write_photographs(tmp_path / "photos", classes=3, each=1)
+    commands.write_photographs(tmp_path / "photos", classes=3, each=1)
     assert len(list(tmp_path.glob("photos/*"))) == 2
     assert (tmp_path / "photos" / "class000" / "000.jpg").read_bytes() == b"mine"
 
 
 def test_a_measurement_of_sureness_becomes_a_table(empty, monkeypatch):
-    monkeypatch.delenv(measurements.DATA, raising=False)
-    assert "INNERLOOP_TEST_DATA" in measurements.measure("sureness", {})
+    (few,), (many,) = commands.chosen(["sureness"]), commands.chosen(["sureness-many-queries"])
+    monkeypatch.delenv(commands.DATA, raising=False)
+    with pytest.raises(SystemExit, match="INNERLOOP_TEST_DATA"):
+        commands.carry_out(few)
     row = {name: {"mean": 0.5, "ci95": 0.01} for name in measure_sureness.HEADING}
     row["inside"] = {"mean": 0.9, "ci95": 0.04}
     printed = subprocess.CompletedProcess([], 0, stdout=json.dumps({"rows": {"Omniglot (…)": row}}))
     called = []
-    monkeypatch.setattr(measurements.subprocess, "run", lambda words, **_: called.append(words) or printed)
-    monkeypatch.setenv(measurements.DATA, "somewhere")
-    assert measurements.measure("sureness-many-queries", {"source": "a"}) is None
-    assert called[0][1:] == [
+    monkeypatch.setattr(commands.subprocess, "run", lambda words, **_: called.append(words) or printed)
+    monkeypatch.setenv(commands.DATA, "somewhere")
+    assert commands.carry_out(many) is None
+    assert called[0][2:] == [
         *("innerloop_studies.measurements.sureness", "somewhere", "--each", "60", "--queries", "55", "--json")
     ]
-    assert sureness.sure("sureness-many-queries", "Omniglot", "inside") == "90.0 ± 4.0 %"
+    content = recorded.required("measurements", "sureness-many-queries")
+    assert content["command"].endswith("sureness $INNERLOOP_TEST_DATA --each 60 --queries 55")
+    assert content["made_by"] == many.made_by
+    assert scores.sure("sureness-many-queries", "Omniglot", "inside") == "90.0 ± 4.0 %"
     assert (
-        sureness.sureness("sureness-many-queries").splitlines()[2].startswith("| Omniglot (…) | 50.0 ± 1.0 |")
+        scores.sureness("sureness-many-queries").splitlines()[2].startswith("| Omniglot (…) | 50.0 ± 1.0 |")
     )
     printed.returncode = 2
-    assert measurements.measure("sureness", {}) == "ended with code 2"
+    assert commands.carry_out(few) == "ended with code 2"
 
 
 def test_what_a_command_prints_becomes_a_block(empty, monkeypatch):
+    (one,) = commands.chosen(["advise-glyphs"])
     ended = subprocess.CompletedProcess([], 0, stdout="\nWhat to do  \n  Use it.\n")
     called = []
-    monkeypatch.setattr(printed.subprocess, "run", lambda words, **_: called.append(words) or ended)
-    assert printed.record("advise-glyphs", {"source": "a"}) is None
+    monkeypatch.setattr(commands.subprocess, "run", lambda words, **_: called.append(words) or ended)
+    assert commands.carry_out(one) is None
     assert called[0][2:] == ["innerloop", "advise", "glyphs", "budget=60s"]
-    assert printed.printed("advise-glyphs").splitlines() == [
+    assert scores.printed("advise-glyphs").splitlines() == [
         *("```text", "$ innerloop advise glyphs budget=60s", "What to do", "  Use it.", "```")
     ]
     ended.stdout = "a\n\nWhy\n  b"
-    assert printed.record("advise-glyphs", {}) is None
-    assert printed.printed("advise-glyphs", "Why").splitlines()[2:] == ["a", "", "…", "```"]
+    assert commands.carry_out(one) is None
+    assert scores.printed("advise-glyphs", "Why").splitlines()[2:] == ["a", "", "…", "```"]
     ended.returncode = 2
-    assert printed.record("advise-glyphs", {}) == "ended with code 2"
+    assert commands.carry_out(one) == "ended with code 2"
 
 
 def test_validations_of_scores_become_one_table(empty):
@@ -352,29 +349,31 @@ def test_validations_of_scores_become_one_table(empty):
         result = {"table": [row(score, value) for score, value in zip(("ntk", "flops"), values, strict=True)]}
         result |= {"reliability": {"accuracy": 0.82}, "protocol": {}, "training_seconds": 1.0, "seconds": 2.0}
         result["candidates"] = [{"accuracy": mean, "genotype": "…"} for mean in (0.25, 0.5)]
-        predictions.adopt_prediction(name, result, {})
-    lines = predictions.predictions("scores-cifar-fs=CIFAR-FS", "scores-omniglot").splitlines()
+        (command,) = commands.chosen([name])
+        commands.adopt_output(command, result)
+    lines = scores.predictions("scores-cifar-fs=CIFAR-FS", "scores-omniglot").splitlines()
     assert lines[0].startswith("| score | ρ, CIFAR-FS | ρ, scores-omniglot | in the better half |")
     assert lines[2] == (
         "| `ntk` | 0.10 [0.00, 0.20] | 0.50 [0.40, 0.60] | 0.10; 0.50 | 0.90; 0.90 | 1.0; 1.0 | –; – |"
     )
     assert lines[3].startswith("| `flops` |")
-    assert predictions.accuracies_of("scores-omniglot") == "between 25.0 and 50.0 % (mean 37.5)"
-    assert predictions.repeatable("scores-omniglot") == "0.82"
-    assert predictions.beyond_chance("scores-cifar-fs=CIFAR-FS", "scores-omniglot=Omniglot") == (
+    assert scores.accuracies("scores-omniglot") == "between 25.0 and 50.0 % (mean 37.5)"
+    assert scores.repeatable("scores-omniglot") == "0.82"
+    assert scores.beyond_chance("scores-cifar-fs=CIFAR-FS", "scores-omniglot=Omniglot") == (
         "`flops` on CIFAR-FS; `ntk`, `flops` on Omniglot"
     )
-    assert predictions.score_of("scores-omniglot", "ntk", "regret") == "1.0"
-    assert predictions.at_random("scores-omniglot") == "12.5"
-    assert "genotype" not in files.path_of("predictions", "scores-omniglot").read_text(encoding="utf-8")
+    assert scores.prediction("scores-omniglot", "ntk", "regret") == "1.0"
+    assert scores.at_random("scores-omniglot") == "12.5"
+    assert "genotype" not in recorded.path_of("predictions", "scores-omniglot").read_text(encoding="utf-8")
 
 
 def test_commands_of_the_pages_are_those_that_are_run():
     names = ("results.md", "taxonomy.md", "own-pictures.md", "scores.md", "rate.md")
     page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in names)
-    for words in [*trainings.EVALUATIONS.values(), *predictions.PREDICTIONS.values()]:
-        typed = {" ".join(f"'{word}'" if "[" in word else word for word in words), " ".join(words)}
-        assert any(f"innerloop {line}" in page for line in typed), words
+    for kind in ("evaluations", "predictions"):
+        for _, line in commands.LINES[kind].values():
+            quoted = " ".join(f"'{word}'" if "[" in word else word for word in line.split())
+            assert quoted in page or line in page, line
 
 
 def test_the_number_of_statements_that_hold_is_counted_from_the_files():
@@ -414,12 +413,12 @@ def test_what_the_advice_says_of_gains_is_what_was_recorded():
 
 def test_what_the_advice_says_of_searches_is_what_was_recorded():
     names = ("scores-cifar-fs", "scores-omniglot")
-    below = " and ".join(map(predictions.at_random, names))
+    below = " and ".join(map(scores.at_random, names))
     assert f"a random cell was {below} points below the best" in SEARCH
-    tables = [predictions.rows_of(name) for name in names]
+    tables = [scores.rows_of(name) for name in names]
     assert not [s for s in tables[0] if all(table[s]["spearman"]["low"] > 0 for table in tables)]
     for name in names:
-        assert len(files.required("predictions", name)["accuracies"]) == 40
+        assert len(recorded.required("predictions", name)["accuracies"]) == 40
 
 
 DECIMAL = re.compile(r"(?<![\w.§])\d+\.\d+(?![\w.]*\d)")
@@ -433,8 +432,8 @@ def test_numbers_in_the_prose_of_reproductions_are_those_of_the_tables_beside_it
     for section in re.split(r"^(?=## )", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE):
         if section.startswith("## Every statement"):  # its numbers are those of sections of the papers
             continue
-        tables = set(DECIMAL.findall("".join(match[3] for match in marks.MARK.findall(section))))
-        prose = REFERENCES.sub("", marks.MARK.sub("", section))
+        tables = set(DECIMAL.findall("".join(match[3] for match in pages.MARK.findall(section))))
+        prose = REFERENCES.sub("", pages.MARK.sub("", section))
         settings = {"0.1"}  # an inner rate
         assert set(DECIMAL.findall(prose)) <= tables | settings, section.partition("\n")[0]
 
@@ -442,29 +441,27 @@ def test_numbers_in_the_prose_of_reproductions_are_those_of_the_tables_beside_it
 def test_a_command_that_cannot_begin_does_not_stop_the_others(empty, monkeypatch):
     monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)
     monkeypatch.setattr(commands, "ROOT", empty)
-    monkeypatch.setattr(commands, "typed", lambda *words: pytest.fail("nothing can be trained"))
+    monkeypatch.setattr(commands.subprocess, "run", lambda *_, **__: pytest.fail("nothing can be trained"))
     said = []
     assert commands.run(["photos-maml", "sureness"], said.append) == 2
     assert sum("set INNERLOOP_TEST_DATA" in line for line in said) == 2
 
 
-def test_an_interrupted_training_goes_on_unless_another_source_began_it(empty, monkeypatch):
-    monkeypatch.setattr(unfinished, "ROOT", empty)
+def test_an_interrupted_training_goes_on_unless_another_version_began_it(empty, monkeypatch):
     monkeypatch.setattr(commands, "ROOT", empty)
-    monkeypatch.setattr(commands, "made_by", lambda command: {"source": "now"})
     (one,) = commands.chosen(["omniglot-protonet"])
     run = empty / "runs" / "omniglot-protonet" / "20260101-000000-s0"
     run.mkdir(parents=True)
 
     def ended_as(status):
-        manifest = {"argv": ["innerloop", *one.words, "--json"], "status": status}
+        manifest = {"argv": [*one.line.split(), "--json"], "status": status}
         (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
     called, timed = [], []
     ended = subprocess.CompletedProcess([], 130, stdout='{"error": "interrupted"}')
-    monkeypatch.setattr(commands, "typed", lambda *words: called.append(words) or ended)
+    monkeypatch.setattr(commands, "typed", lambda *words: called.append(words[1:-1]) or ended)
     monkeypatch.setattr(commands, "adopt_evaluation", lambda *args, **named: timed.append(named["timed"]))
-    ended_as("interrupted")  # of a source that nobody noted
+    ended_as("interrupted")  # of a version that nobody noted
     assert commands.carry_out(one) == "interrupted"
     assert commands.carry_out(one) == "interrupted"
     ended.returncode, ended.stdout = 0, '{"run": "runs/omniglot-protonet/20260101-000000-s0"}'
@@ -477,8 +474,7 @@ def test_an_interrupted_training_goes_on_unless_another_source_began_it(empty, m
     ended.returncode, ended.stdout = 130, '{"error": "interrupted"}'
     commands.carry_out(one)
     ended_as("running")  # killed
-    monkeypatch.setattr(commands, "made_by", lambda command: {"source": "later"})
-    commands.carry_out(one)
+    commands.carry_out(one._replace(made_by={**one.made_by, "version": 2}))
     assert called[-1][0] == "train"
 
 

@@ -353,7 +353,7 @@ def test_advice_whose_manifest_is_damaged_is_refused(capfd: pytest.CaptureFixtur
 
     run = begin_advice(read_advise("sine", []), None)
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    assert reopen_advice(run, alone=True) == read_advise("sine", [])
+    assert reopen_advice(run, alone=True) == read_advise("sine", [])._replace(lines=())
     for damaged in ({}, {"recipe": 3}, {**manifest["asked"], "settings": {"budget": []}}):
         told = {**manifest, "asked": damaged, "status": "interrupted"}
         (run / "manifest.json").write_text(json.dumps(told), encoding="utf-8")

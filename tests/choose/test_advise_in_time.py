@@ -21,13 +21,14 @@ from innerloop.choose.problem import pose_advice
 from innerloop.choose.race import Rungs
 from innerloop.choose.recommend import recommend
 from innerloop.choose.request import read_advise
-from innerloop.choose.trials import Costs, OutOfTimeError, map_jobs
+from innerloop.choose.trials import Costs, map_jobs
 from innerloop.classify.features.backbone import Backbone
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.statistics import mean_interval
 from innerloop.data.source import only_rows
 from innerloop.experiment.parts import Parts
 from innerloop.nets import conv4
+from innerloop.runs.executors import OutOfTimeError
 
 SHAPE = ["tasks.ways=3", "tasks.shots=1", "tasks.queries=2", "model.filters=8"]
 FOREVER = 10_000.0
@@ -47,7 +48,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trials, "LOOK", 0.02)
+    monkeypatch.setattr("innerloop.runs.executors.LOOK", 0.02)
 
 
 @pytest.fixture

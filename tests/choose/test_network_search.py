@@ -137,9 +137,9 @@ def test_races_fit_their_time(workers: int) -> None:
 
 
 def test_jobs_run_in_processes_and_the_first_error_ends_them() -> None:
-    assert dict(map_jobs(abs, [-3, -4, 5], workers=2)) == {0: 3, 1: 4, 2: 5}
+    assert dict(map_jobs(abs, [-3, -4, 5], 2)) == {0: 3, 1: 4, 2: 5}
     with pytest.raises(TypeError):
-        dict(map_jobs(abs, [None, None], workers=2))
+        dict(map_jobs(abs, [None, None], 2))
 
 
 def _result(run: str) -> dict[str, Any]:

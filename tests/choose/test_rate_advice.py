@@ -26,8 +26,7 @@ from innerloop.experiment.loading import load_run
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run import evaluate_run, resume, train
-from innerloop.learners import anil
-from innerloop.learners.objectives import episodic
+from innerloop.learners import anil, episodic
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
 from innerloop.nets import Network, conv4, mlp
 from innerloop.nets.network import apply

@@ -302,7 +302,9 @@ def test_the_sweep_of_a_run_takes_enough_steps_of_every_rate(
     kept = read_json(run / "rates" / "race.json")["entrants"]
     assert [entrant["recipe"]["inner"]["lr"] for entrant in kept] == rows
     scores = [entrant["rungs"][-1]["scores"] for entrant in kept]
-    assert [mean_interval(each).mean if each else None for each in scores] == [row["score"] for row in record["sweep"]]
+    assert [mean_interval(each).mean if each else None for each in scores] == [
+        row["score"] for row in record["sweep"]
+    ]
 
 
 def test_a_run_killed_in_its_sweep_decides_again_as_it_did(

@@ -21,7 +21,8 @@ from innerloop.core.children import python_command, safe_path
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.trials import Outcome, kept_in, remember, try_out
-from innerloop.learners.objectives import erm, mixed_precision
+from innerloop.learners import erm
+from innerloop.learners.objectives import mixed_precision
 from innerloop.nets import resnet12
 from innerloop.training.execution import auto, plan
 from innerloop.training.execution.plan import bfloat16_works, check_compiler, compiler_works

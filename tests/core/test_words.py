@@ -24,8 +24,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.problems import known_settings
 from innerloop.experiment.run import train
 from innerloop.experiment.words import RECIPE_WORDS, recipe_words
-from innerloop.learners import Objective
-from innerloop.learners.objectives import multitask
+from innerloop.learners import Objective, multitask
 from innerloop.nets import mlp
 from innerloop.runs.directory import create_run, list_runs
 from innerloop.tasks import Sampler

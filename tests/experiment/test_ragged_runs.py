@@ -22,8 +22,7 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.judged import refuse_mixed_ways
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.weights import for_test
-from innerloop.learners import LEARNERS
-from innerloop.learners.objectives import episodic
+from innerloop.learners import LEARNERS, episodic
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_close

@@ -19,8 +19,7 @@ import innerloop
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Task
-from innerloop.learners import Objective, maml
-from innerloop.learners.objectives import erm, multitask, reptile
+from innerloop.learners import Objective, erm, maml, multitask, reptile
 from innerloop.nets import Network, conv4, mlp
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest

@@ -18,9 +18,8 @@ from innerloop.kernels.meta.descent import Descent, respond
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
 from innerloop.kernels.meta.predict import fit, predict_tasks
 from innerloop.kernels.meta.task_blocks import stack
-from innerloop.learners import anil, kernel_learner, maml
+from innerloop.learners import anil, kernel_learner, maml, multitask
 from innerloop.learners.kernel import regression_tasks
-from innerloop.learners.objectives import multitask
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import apply

@@ -13,8 +13,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.run import train
-from innerloop.learners import maml
-from innerloop.learners.objectives import episodic, erm
+from innerloop.learners import episodic, erm, maml
 from innerloop.nets import mlp
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.tasks import get_family, make_sampler

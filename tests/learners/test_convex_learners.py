@@ -13,8 +13,15 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task
 from innerloop.evaluation import evaluate
-from innerloop.learners import LEARNERS, Learner, logistic_head, metaoptnet_ridge, metaoptnet_svm, r2d2
-from innerloop.learners.objectives import episodic
+from innerloop.learners import (
+    LEARNERS,
+    Learner,
+    episodic,
+    logistic_head,
+    metaoptnet_ridge,
+    metaoptnet_svm,
+    r2d2,
+)
 from innerloop.nets import Network, mlp
 from innerloop.tasks import Sampler
 from innerloop.testing.collect import slope

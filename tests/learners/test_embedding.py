@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Task
-from innerloop.learners import matching, protonet
-from innerloop.learners.objectives import episodic
+from innerloop.learners import episodic, matching, protonet
 from innerloop.nets import conv4, mlp
 
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Task, TaskBatch
-from innerloop.learners import Learner, anil, boil, maml, maml_lslr, meta_sgd
-from innerloop.learners.objectives import episodic
+from innerloop.learners import Learner, anil, boil, episodic, maml, maml_lslr, meta_sgd
 from innerloop.nets import Network, from_module, mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.testing.methods import check_method

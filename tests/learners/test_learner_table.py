@@ -22,10 +22,20 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import expected_protocol
 from innerloop.experiment.recipe.schema import Inner
 from innerloop.experiment.run import train
-from innerloop.learners import LEARNERS, Learner, adam, anil, imaml, logistic_head, maml, r2d2
+from innerloop.learners import (
+    LEARNERS,
+    Learner,
+    adam,
+    anil,
+    episodic,
+    imaml,
+    logistic_head,
+    maml,
+    r2d2,
+    reptile,
+)
 from innerloop.learners.base import Adapted, is_own
 from innerloop.learners.inner import moving_names
-from innerloop.learners.objectives import episodic, reptile
 from innerloop.learners.table import reads, takes_steps
 from innerloop.nets import backbone, resnet12, wide_resnet
 from innerloop.nets.mlp import mlp

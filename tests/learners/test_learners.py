@@ -19,6 +19,7 @@ from innerloop.learners import (
     adam,
     anil,
     boil,
+    episodic,
     maml,
     maml_lslr,
     meta_sgd,
@@ -26,7 +27,6 @@ from innerloop.learners import (
     non_adaptive,
     sgd,
 )
-from innerloop.learners.objectives import episodic
 from innerloop.learners.updates import safe_sqrt
 from innerloop.nets import Network, conv4, from_module, mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal

@@ -18,8 +18,7 @@ from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
-from innerloop.learners import Learner, imaml, minibatchprox, momentum
-from innerloop.learners.objectives import episodic, reptile
+from innerloop.learners import Learner, episodic, imaml, minibatchprox, momentum, reptile
 from innerloop.nets import Network, conv4, from_module, mlp
 from innerloop.solvers.krylov import conjugate_gradients
 from innerloop.testing import check_learner, check_objective

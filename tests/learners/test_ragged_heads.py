@@ -10,8 +10,7 @@ from innerloop.core.types import RaggedBatch, Task
 from innerloop.evaluation import evaluate
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.recipe.schema import Inner
-from innerloop.learners import LEARNERS
-from innerloop.learners.objectives import episodic
+from innerloop.learners import LEARNERS, episodic
 from innerloop.nets import mlp
 from innerloop.tasks import Sampler
 from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, SUMMED

@@ -13,8 +13,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import count
-from innerloop.learners import anil, maml
-from innerloop.learners.objectives import episodic, erm, mixed_precision, reptile
+from innerloop.learners import anil, episodic, erm, maml, reptile
+from innerloop.learners.objectives import mixed_precision
 from innerloop.nets import NORM_POLICIES, apply, backbone, conv4, norms, resnet12, wide_resnet
 from innerloop.nets.ops import choice as ops
 from innerloop.testing import check_network

@@ -17,8 +17,19 @@ import innerloop
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
-from innerloop.learners import adam, anil, boil, maml, maml_lslr, meta_sgd, momentum
-from innerloop.learners.objectives import episodic, erm, multitask, reptile
+from innerloop.learners import (
+    adam,
+    anil,
+    boil,
+    episodic,
+    erm,
+    maml,
+    maml_lslr,
+    meta_sgd,
+    momentum,
+    multitask,
+    reptile,
+)
 from innerloop.nets import NORM_POLICIES, Network, apply, conv4, from_module, mlp
 from innerloop.nets.mlp import ACTIVATIONS
 from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_equal

@@ -8,7 +8,7 @@ from torch import nn
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
-from innerloop.learners.objectives import erm
+from innerloop.learners import erm
 from innerloop.nets import from_module, noise, resnet12, wide_resnet, with_noise, without_noise
 from innerloop.testing.closeness import assert_mean, assert_trees_close, assert_trees_equal
 from innerloop.testing.tolerance import CHAINED, MULTIPLIED, ROUNDED

@@ -10,8 +10,7 @@ from torch import Tensor
 from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Task
-from innerloop.learners import Objective, maml
-from innerloop.learners.objectives import episodic
+from innerloop.learners import Objective, episodic, maml
 from innerloop.nets import mlp
 from innerloop.tasks import Sampler, get_family, make_sampler
 from innerloop.training import TrainState, initial_state

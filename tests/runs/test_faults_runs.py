@@ -268,13 +268,12 @@ POOLS = """
 import multiprocessing, os, time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from innerloop.choose.pilot import workers
+from innerloop.runs import executors
 from innerloop_studies.reproduce import parts, sharing
-from innerloop.choose.architectures import pool
 
 me, fork = os.getpid(), multiprocessing.get_context("fork")
 begun = {
-    workers._begin: (me,), pool._prepare: (None, print, me), parts._begin: (me,),
+    executors._begin: (me, 1), parts._begin: (me,),
     sharing._begin_in_pool: (Path("shared"), me),
 }
 pools = [ProcessPoolExecutor(1, fork, initializer, given) for initializer, given in begun.items()]
@@ -291,7 +290,7 @@ def test_workers_of_a_pool_end_with_a_parent_that_was_killed(tmp_path: Path) -> 
     process = subprocess.Popen([sys.executable, "-c", POOLS], cwd=tmp_path)
     wait_until((tmp_path / "begun").exists)
     numbers = (tmp_path / "begun").read_text().split()
-    assert len(numbers) == 4
+    assert len(numbers) == 3
     assert all(_runs(number) for number in numbers)
     process.send_signal(signal.SIGKILL)
     process.wait()

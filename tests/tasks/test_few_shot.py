@@ -9,8 +9,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import RaggedBatch
 from innerloop.data.augment import Augmentation, augment, colour_jitter, episode_transform, lee2019, pad_crop
 from innerloop.data.glyphs import glyphs
-from innerloop.learners import maml, protonet
-from innerloop.learners.objectives import episodic
+from innerloop.learners import episodic, maml, protonet
 from innerloop.nets import conv4
 from innerloop.tasks.episodes import Shape, first_by_key
 from innerloop.tasks.few_shot import Kind, few_shot_sampler

@@ -21,8 +21,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
-from innerloop.learners import Objective, maml
-from innerloop.learners.objectives import episodic, erm, reptile
+from innerloop.learners import Objective, episodic, erm, maml, reptile
 from innerloop.nets import mlp
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler

@@ -23,8 +23,7 @@ import innerloop.tasks
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.data.glyphs import glyphs
-from innerloop.learners import LEARNERS, Objective, anil, maml
-from innerloop.learners.objectives import episodic, erm, multitask, reptile
+from innerloop.learners import LEARNERS, Objective, anil, episodic, erm, maml, multitask, reptile
 from innerloop.learners.objectives.distillation import distilled, teacher_of
 from innerloop.learners.online import Online
 from innerloop.learners.orders import label_averaged, label_orders, relabelled

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from innerloop.core.losses import get_loss
-from innerloop.learners import Learner, Objective, maml
-from innerloop.learners.objectives import reptile
+from innerloop.learners import Learner, Objective, maml, reptile
 from innerloop.nets import mlp
 from innerloop.tasks import FAMILIES, Sampler, make_sampler
 from innerloop.testing import check_learner, check_objective, check_tasks

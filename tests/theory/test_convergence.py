@@ -10,7 +10,7 @@ from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split
 from innerloop.kernels.meta.task_blocks import stack
-from innerloop.learners.objectives import multitask
+from innerloop.learners import multitask
 from innerloop.nets.mlp import mlp
 from innerloop.testing.closeness import assert_close
 from innerloop.testing.tolerance import CHAINED

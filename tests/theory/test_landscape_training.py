@@ -11,8 +11,7 @@ import torch
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
-from innerloop.learners import maml
-from innerloop.learners.objectives import episodic, erm, reptile
+from innerloop.learners import episodic, erm, maml, reptile
 from innerloop.nets import conv4, mlp
 from innerloop.nets.network import apply
 from innerloop.nets.neurons import logistic_model, neurons

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,11 +92,3 @@ def test_tests_stand_in_the_room_of_what_they_test() -> None:
     assert [
         folder for folder in sorted(folders - beside) if not list((TESTS / folder).glob("test_*.py"))
     ] == []
-
-
-def test_the_walk_names_files_that_are_there() -> None:
-    text = (TESTS.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    walk = text.split("## Five commands, file by file")[1].split("\n## ")[0]
-    named = re.findall(r"`(\w+/[\w/]+\.py)`", walk)
-    assert len(named) > 60
-    assert [name for name in named if not (PACKAGE / name).is_file()] == []

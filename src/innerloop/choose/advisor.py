@@ -35,10 +35,19 @@ from innerloop.choose.recommend import (
     recommend,
     trained_row,
 )
-from innerloop.choose.records import ADVISE, RESULT, Session, begin_advice, open_session, reopen_advice
+from innerloop.choose.records import (
+    ADVISE,
+    RESULT,
+    Hands,
+    Session,
+    begin_advice,
+    open_hands,
+    open_session,
+    reopen_advice,
+)
 from innerloop.choose.request import Request, read_advise
 from innerloop.choose.settings import AdviseSettings
-from innerloop.choose.trials import OutOfTimeError, map_jobs
+from innerloop.choose.trials import map_jobs
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_json_atomic
 from innerloop.core.words import duration
@@ -50,6 +59,7 @@ from innerloop.experiment.recipe.python import as_items
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.words import recipe_words
 from innerloop.report.page import write_page
+from innerloop.runs.executors import OutOfTimeError
 from innerloop.runs.manifest import update_manifest
 from innerloop.runs.process import sole_writer
 from innerloop.training.execution.plan import Plan
@@ -113,6 +123,7 @@ def give_advice(
     asked: Request[AdviseSettings],
     *,
     workers: int | None = None,
+    cluster: str | None = None,
     argv: list[str] | None = None,
     show: bool = True,
     started: float | None = None,
@@ -122,20 +133,27 @@ def give_advice(
     end = _ending(asked, time.monotonic() - started)
     _read_pictures(asked, lambda: time.monotonic() - started + end)
     problem = pose_advice(asked)
-    run = begin_advice(asked, argv)
-    with sole_writer(run):
-        return _carry_on(run, problem, workers, show, started, end)
+    with open_hands(workers, cluster) as hands:
+        run = begin_advice(asked, argv)
+        with sole_writer(run):
+            return _carry_on(run, problem, hands, show, started, end)
 
 
 @recipe_words()
 def resume_advice(
-    run: Path, *, trust: bool = False, workers: int | None = None, show: bool = True, force: bool = False
+    run: Path,
+    *,
+    trust: bool = False,
+    workers: int | None = None,
+    cluster: str | None = None,
+    show: bool = True,
+    force: bool = False,
 ) -> Advice:
     """Goes on with advice that was interrupted: what was measured and trained before is not done again."""
     started = time.monotonic()
-    with sole_writer(run) as locked_before:
+    with open_hands(workers, cluster) as hands, sole_writer(run) as locked_before:
         problem = pose_advice(reopen_advice(run, trust=trust, alone=locked_before or force))
-        return _carry_on(run, problem, workers, show, started, _ending(problem.asked, 0.0))
+        return _carry_on(run, problem, hands, show, started, _ending(problem.asked, 0.0))
 
 
 def _ending(asked: Request[AdviseSettings], starting: float) -> float:
@@ -150,10 +168,10 @@ def _ending(asked: Request[AdviseSettings], starting: float) -> float:
 
 
 def _carry_on(
-    run: Path, problem: AdviceProblem, workers: int | None, show: bool, started: float, end: float
+    run: Path, problem: AdviceProblem, hands: Hands, show: bool, started: float, end: float
 ) -> Advice:
     asked = problem.asked
-    session, teller, log = open_session(run, f"{ADVISE} {asked.source}", workers, show=show, started=started)
+    session, teller, log = open_session(run, f"{ADVISE} {asked.source}", hands, show=show, started=started)
     for line in (*asked.lines, *(f"warning: {note}" for note in asked.notes)):
         teller.line(line)
     with ending(run, log, teller):
@@ -185,7 +203,7 @@ def _read_pictures(asked: Request[AdviseSettings], clock: Callable[[], float]) -
 def _advised(problem: AdviceProblem, session: Session) -> Advice:
     backbone, seconds = _backbone(problem), problem.asked.settings.seconds
     episodes = int(min(MOST_TASKS, max(FEWEST_TASKS, seconds)))
-    ground = ground_of(problem, episodes, FRESH_SEED, session.workers)
+    ground = ground_of(problem, episodes, FRESH_SEED, session.here)
     ground, others, left_out = _pretrained_first(problem, session, ground, backbone)
     plain, unfinished = _plain_rows(problem, session, ground)
     went = race_methods(problem, session, ESTIMATES_SHARE * seconds, ground.episodes, ground.pool)
@@ -276,7 +294,7 @@ def _in_time(jobs: Sequence[Call], problem: AdviceProblem, session: Session) -> 
     """The values of calls by their place, each in a process; what time does not suffice for is ended."""
     found: dict[int, Any] = {}
     with suppress(OutOfTimeError):
-        for place, value in map_jobs(_called, jobs, session.workers, time_left(problem, session)):
+        for place, value in map_jobs(_called, jobs, session.pool, time_left(problem, session)):
             found[place] = value
     return found
 

@@ -104,7 +104,7 @@ def _decide(problem: AdviceProblem, session: Session, reserve: float) -> dict[st
     left = time_left(problem, session, reserve)
     end = (1 - TIMING) * left()
     recipes = [shorten(e.recipe, MOST_TIMED, problem.queries) for e in problem.entrants]
-    measured = measure_recipes(recipes, session.workers, lambda: left() - end)
+    measured = measure_recipes(recipes, session.pool, lambda: left() - end)
     costs = {problem.entrants[place].name: cost for place, cost in sorted(measured.items())}
     left_out = [
         f"{e.name} was not raced: a few of its steps take longer than there is time for; a larger budget= "

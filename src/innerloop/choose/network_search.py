@@ -27,10 +27,12 @@ from innerloop.choose.race import (
 )
 from innerloop.choose.records import (
     RESULT,
+    Hands,
     Session,
     begin_search,
     check_pictures,
     decided,
+    open_hands,
     open_session,
     reopen_search,
 )
@@ -69,6 +71,7 @@ def search_networks(
     *,
     validate: bool = False,
     workers: int | None = None,
+    cluster: str | None = None,
     argv: list[str] | None = None,
     show: bool = True,
     started: float | None = None,
@@ -76,33 +79,40 @@ def search_networks(
     """Searches for an architecture, or validates the scores of a search, in a new run directory."""
     started = time.monotonic() if started is None else started
     problem = pose_search(asked)
-    run = begin_search(asked, problem.draws.source, validate=validate, argv=argv)
-    with sole_writer(run):
-        return _carry_on(run, asked, problem, workers, show, started)
+    with open_hands(workers, cluster) as hands:
+        run = begin_search(asked, problem.draws.source, validate=validate, argv=argv)
+        with sole_writer(run):
+            return _carry_on(run, asked, problem, hands, show, started)
 
 
 @recipe_words()
 def resume_search(
-    run: Path, *, trust: bool = False, workers: int | None = None, show: bool = True, force: bool = False
+    run: Path,
+    *,
+    trust: bool = False,
+    workers: int | None = None,
+    cluster: str | None = None,
+    show: bool = True,
+    force: bool = False,
 ) -> SearchResult:
     """Goes on with a search that was interrupted; what it finds is what it would have found."""
     started = time.monotonic()
-    with sole_writer(run) as locked_before:
+    with open_hands(workers, cluster) as hands, sole_writer(run) as locked_before:
         asked, _ = reopen_search(run, trust=trust, alone=locked_before or force)
         problem = pose_search(asked)
         check_pictures(run, problem.draws.source)
-        return _carry_on(run, asked, problem, workers, show, started)
+        return _carry_on(run, asked, problem, hands, show, started)
 
 
 def _carry_on(
     run: Path,
     asked: Request[SpaceSettings],
     problem: SearchProblem,
-    workers: int | None,
+    hands: Hands,
     show: bool,
     started: float,
 ) -> SearchResult:
-    session, teller, log = open_session(run, f"search {asked.source}", workers, show=show, started=started)
+    session, teller, log = open_session(run, f"search {asked.source}", hands, show=show, started=started)
     for note in asked.notes:
         teller.line(f"warning: {note}")
     with ending(run, log, teller):
@@ -175,7 +185,7 @@ def _decide(
     """How many candidates, and how long they are trained, from measured costs."""
     timed = [problem.entrant(candidate).recipe for candidate in ranking.order[:TIMED]]
     short = [shorten(recipe, MOST_TIMED, problem.queries) for recipe in timed]
-    costs = mean_costs([*measure_recipes(short, session.workers).values()])
+    costs = mean_costs([*measure_recipes(short, session.pool).values()])
     left, workers, episodes = settings.seconds - session.seconds, session.workers, settings.episodes
     most = min(MOST_K, len(ranking.order), problem.space.total // 3)
     wanted = [min(settings.k, len(ranking.order))] if settings.k else range(max(1, most), 0, -1)

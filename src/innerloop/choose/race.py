@@ -255,7 +255,7 @@ def run_race(racers: Sequence[Racer], course: Course, session: Session) -> list[
                 bar.update(done)
 
             trials = [course.trial(racer, rung) for racer in running]
-            results = run_trials(trials, session.workers, tick, course.left)
+            results = run_trials(trials, session.pool, tick, course.left)
             for racer, result in zip(running, results, strict=True):
                 racer.rungs.extend([] if result is None else [result])
             keep_race(session.run, racers)
@@ -292,7 +292,7 @@ def judge_fresh(
         )
         for racer in finalists
     ]
-    results = run_trials(trials, session.workers, lambda _: None, left)
+    results = run_trials(trials, session.pool, lambda _: None, left)
     fresh = [racer._replace(fresh=result) for racer, result in zip(finalists, results, strict=True)]
     keep_race(session.run, [*{racer.name: racer for racer in (*racers, *fresh)}.values()])
     return fresh

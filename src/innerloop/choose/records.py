@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from innerloop.data.source import ImageSource
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.trust import admit
 from innerloop.runs.directory import create_run
+from innerloop.runs.executors import open_executor
 from innerloop.runs.manifest import actual_status, kind_of, read_manifest, start_manifest, update_manifest
 from innerloop.runs.progress import Progress, RunLog, progress
 
@@ -44,6 +46,17 @@ class Session(NamedTuple):
     clock: Callable[[], float]
     say: Callable[[str], None]
     counting: Callable[[int, str], AbstractContextManager[Progress]]
+    executor: Executor | None = None
+
+    @property
+    def pool(self) -> int | Executor:
+        """Who carries out trials: so many processes here, or a cluster."""
+        return self.executor or self.workers
+
+    @property
+    def here(self) -> int:
+        """Processes of this machine."""
+        return self.workers if self.executor is None else available_cores()
 
     @property
     def measured(self) -> Path:
@@ -149,8 +162,25 @@ def check_pictures(run: Path, source: ImageSource) -> None:
         )
 
 
+class Hands(NamedTuple):
+    """Who carries out trials: how many at a time, and on which cluster, if it is one."""
+
+    workers: int
+    executor: Executor | None = None
+
+
+@contextmanager
+def open_hands(workers: int | None, cluster: str | None) -> Iterator[Hands]:
+    """Processes of this machine, or the workers of a Dask cluster while the context lasts."""
+    if cluster is None:
+        yield Hands(workers or available_cores())
+        return
+    with open_executor(workers, cluster) as executor:
+        yield Hands(workers or getattr(executor, "slots", available_cores)(), executor)
+
+
 def open_session(
-    run: Path, title: str, workers: int | None, *, show: bool, started: float
+    run: Path, title: str, hands: Hands, *, show: bool, started: float
 ) -> tuple[Session, Progress, RunLog]:
     """One more go at a run, and where people and the log are told of it."""
     log = RunLog(run / "log.txt")
@@ -165,7 +195,7 @@ def open_session(
         return time.monotonic() - started
 
     teller.line(f"run: {run}")
-    return Session(run, workers or available_cores(), spent, clock, teller.line, counting), teller, log
+    return Session(run, hands.workers, spent, clock, teller.line, counting, hands.executor), teller, log
 
 
 def decided(folder: Path, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def rank_candidates(problem: SearchProblem, settings: SearchSettings, session: S
         problem.space,
         problem.draws,
         seed=problem.seed,
-        workers=session.workers,
+        workers=session.here,
         keep=session.measured,
         say=session.say,
     )
@@ -89,7 +89,7 @@ def _seconds_of_scoring(session: Session) -> float:
 def _fits(problem: SearchProblem, settings: SearchSettings, session: Session) -> float:
     """Seconds that pruning will take; it is refused now if that leaves no time for the race."""
     method = find_method(settings.method).settings
-    needed = foreseen_seconds(problem.space, problem.draws, method) / session.workers
+    needed = foreseen_seconds(problem.space, problem.draws, method) / session.here
     session.say(f"method={settings.method} will take about {duration(round(needed))}")
     if needed > MOST_PRUNING * settings.seconds:
         whole = session.seconds + needed / MOST_PRUNING
@@ -127,7 +127,7 @@ def score_pool(
         names,
         problem.draws,
         repeats,
-        workers=session.workers,
+        workers=session.here,
         keep=session.measured,
         say=session.say,
     )

@@ -8,18 +8,15 @@ to the same bits.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
-from innerloop.core.children import end_with_parent
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.files import read_json, write_json_atomic
 from innerloop.core.random import derive_seed
@@ -32,9 +29,9 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.words import recipe_words
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
+from innerloop.runs.executors import OutOfTimeError, as_finished, open_executor
 from innerloop.training.execution.group import apart
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.starting import beginning, process_pool
 from innerloop.training.state import TrainState, in_order, state_from
 
 PLAN = Plan("loop", 1)
@@ -48,9 +45,6 @@ TIMED_STEPS, TIMED_TASKS = 3, 3
 
 TIMED_SECONDS, MOST_TIMED = 0.3, 40
 """Fast steps are timed until they have taken this long together, or are this many: three tell little."""
-
-LOOK = 0.1
-"""Seconds between looks at the clock, where there is a time to keep."""
 
 Job = TypeVar("Job")
 Value = TypeVar("Value")
@@ -108,10 +102,6 @@ def shorten(recipe: Recipe, steps: int, queries: int | None) -> dict[str, Any]:
     return recipe.model_copy(update={"outer": short, "eval": judged}).model_dump(exclude_none=True)
 
 
-class OutOfTimeError(Exception):
-    """Jobs were ended because their time was up."""
-
-
 @recipe_words()
 def run_trial(
     trial: Trial, parts: Parts | None = None, plan: Plan | None = None, test_steps: int | None = None
@@ -145,7 +135,7 @@ def run_trial(
 
 
 def run_trials(
-    trials: Sequence[Trial], workers: int, tick: Callable[[Trial], None], left: Left = None
+    trials: Sequence[Trial], pool: int | Executor, tick: Callable[[Trial], None], left: Left = None
 ) -> list[TrialResult | None]:
     """The results of several trials, in their order; None for those that were ended because time was up.
 
@@ -156,7 +146,7 @@ def run_trials(
         tick(trials[place])
     todo = [place for place in range(len(trials)) if place not in results]
     with apart(), suppress(OutOfTimeError):  # one process trains an entrant, whatever other ranks do
-        for number, result in map_jobs(run_trial, [trials[place] for place in todo], workers, left):
+        for number, result in map_jobs(run_trial, [trials[place] for place in todo], pool, left):
             results[todo[number]] = result
             tick(trials[todo[number]])
     for place in set(todo).difference(results):  # finished, but nobody was told in time
@@ -265,11 +255,13 @@ def measure_costs(
     return Costs((stepped - warm) / steps, (ended - stepped) / tasks, built - begin), finite
 
 
-def measure_recipes(recipes: Sequence[dict[str, Any]], workers: int, left: Left = None) -> dict[int, Costs]:
+def measure_recipes(
+    recipes: Sequence[dict[str, Any]], pool: int | Executor, left: Left = None
+) -> dict[int, Costs]:
     """What steps and validation tasks of recipes cost, by their place, as far as there is time."""
     costs: dict[int, Costs] = {}
     with apart(), suppress(OutOfTimeError):
-        for place, cost in map_jobs(_costs_of, recipes, workers, left):
+        for place, cost in map_jobs(_costs_of, recipes, pool, left):
             costs[place] = cost
     return costs
 
@@ -284,35 +276,18 @@ def _costs_of(recipe: dict[str, Any]) -> Costs:
 
 
 def map_jobs(
-    work: Callable[[Job], Value], jobs: Sequence[Job], workers: int, left: Left = None
+    work: Callable[[Job], Value], jobs: Sequence[Job], pool: int | Executor, left: Left = None
 ) -> Iterator[tuple[int, Value]]:
-    """The place of every job and its value, as they finish, in processes of one thread each.
+    """The place of every job and its value, as they finish, in so many processes or by an executor.
 
     When the consumer stops, or is interrupted, jobs that are under way are ended at once: a job must keep
     what it finishes by itself, whole or not at all. :class:`OutOfTimeError` where no time is ``left``.
 
-    >>> sorted(map_jobs(abs, [-1, 2], workers=1))
+    >>> sorted(map_jobs(abs, [-1, 2], 1))
     [(0, 1), (1, 2)]
     """
-    workers = min(workers, len(jobs))
-    if workers < 2 and (left is None or not jobs):
-        for place, job in enumerate(jobs):
-            yield place, work(job)
-        return
-    with process_pool(workers, _begin, os.getpid()) as pool:
-        with beginning():
-            places = {pool.submit(work, job): place for place, job in enumerate(jobs)}
-        waiting: set[Future[Value]] = set(places)
-        while waiting:
-            done, waiting = wait(waiting, None if left is None else LOOK, FIRST_COMPLETED)
-            for future in done:
-                yield places[future], future.result()
-            if waiting and left is not None and left() <= 0:
-                raise OutOfTimeError
-
-
-def _begin(parent: int) -> None:
-    """One thread; Ctrl-C at the terminal reaches the parent alone, and no child survives it."""
-    torch.set_num_threads(1)
-    os.setpgid(0, 0)
-    end_with_parent(parent)
+    if isinstance(pool, Executor):
+        yield from as_finished(pool, work, jobs, left=left)
+    elif jobs:
+        with open_executor(min(pool, len(jobs)), separate=left is not None) as executor:
+            yield from as_finished(executor, work, jobs, left=left)

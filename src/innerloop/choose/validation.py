@@ -55,7 +55,7 @@ def validate_scores(problem: SearchProblem, settings: ValidateSettings, session:
     with session.counting(len(trials), "candidates") as bar:
         done = itertools.count(1)
         for racer, result in zip(
-            racers, run_trials(trials, session.workers, lambda _: bar.update(next(done))), strict=True
+            racers, run_trials(trials, session.pool, lambda _: bar.update(next(done))), strict=True
         ):
             racer.rungs.extend([] if result is None else [result])
     keep_race(session.run, racers)
@@ -79,7 +79,7 @@ def _decide(
 ) -> dict[str, Any]:
     """One rung of all candidates, from measured costs."""
     some = [shorten(racer.entrant.recipe, MOST_TIMED, problem.queries) for racer in racers[:TIMED]]
-    costs = [mean_costs([*measure_recipes(some, session.workers).values()])]
+    costs = [mean_costs([*measure_recipes(some, session.pool).values()])]
     fields, left = [[len(racers)]], settings.seconds - session.seconds
     forced, episodes = bool(settings.steps), settings.episodes
     rungs = plan_rungs(fields, costs, session.workers, left, episodes=episodes, fresh=0, forced=forced)

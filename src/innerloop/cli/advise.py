@@ -30,13 +30,22 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Methods at a time; by default one per core.")
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of an advice and stop.")]
-OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--keys", "--page")
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
+    ),
+]
+OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--keys", "--page", "--cluster")
 
 
 def advise(
     source: Source,
     settings: Settings = None,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     keys: Keys = False,
     page: Page = None,
     trust: Trust = False,
@@ -82,7 +91,9 @@ def advise(
         from innerloop.choose.advisor import give_advice
 
         argv = ["innerloop", *sys.argv[1:]]
-        result = as_result(give_advice(asked, workers=jobs, argv=argv, show=not quiet, started=began))
+        result = as_result(
+            give_advice(asked, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began)
+        )
         if page is None:
             return result
         write_text_atomic(page, Path(result["report"]).read_text(encoding="utf-8"))

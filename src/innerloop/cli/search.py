@@ -32,7 +32,15 @@ Check = Annotated[
     typer.Option("--validate", help="Do not search; report how well every score predicts on these data."),
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of a search and stop.")]
-OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--validate", "--keys")
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
+    ),
+]
+OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--validate", "--keys", "--cluster")
 
 
 def search(
@@ -40,6 +48,7 @@ def search(
     settings: Settings = None,
     validate: Check = False,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     keys: Keys = False,
     trust: Trust = False,
     json: Json = False,
@@ -54,6 +63,7 @@ def search(
       innerloop search cifar-fs-protonet budget=1h k=6 eval.shots=5
       innerloop search my-pictures/ space=convnet budget=10m
       innerloop search cifar-fs --validate budget=20m cells=40
+      innerloop search cifar-fs budget=2h --cluster tcp://node1:8786
 
     Random candidates are ranked by a score that needs no training. The best k of them, and random ones of
     the same size, are trained briefly and judged on the same validation tasks; the worse half is given up,
@@ -65,7 +75,8 @@ def search(
     with their accuracy.
 
     Settings of the search are listed by --keys; those of a recipe (tasks.shots=5, seed=1) are taken too.
-    After Ctrl-C, `innerloop resume last` goes on.
+    After Ctrl-C, `innerloop resume last` goes on. With --cluster the workers of a Dask cluster train the
+    candidates; the folder of runs must be one that all of them see (`pip install 'innerloop[cluster]'`).
 
     \b
     JSON: shortlist (each genotype, from, scores, accuracy, ci95), chosen, worth, reliability, recipe,
@@ -86,7 +97,7 @@ def search(
         from innerloop.choose.network_search import search_networks
 
         return search_networks(
-            asked, validate=validate, workers=jobs, argv=argv, show=not quiet, started=began
+            asked, validate=validate, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began
         ).as_dict()
 
     carry_out(json, work, render_search)

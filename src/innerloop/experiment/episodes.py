@@ -20,7 +20,7 @@ from innerloop.tasks.sampler import full_settings
 def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
     """The episodes that a recipe is judged on: two recipes draw the same tasks if these are equal.
 
-    >>> from innerloop.experiment.recipe.settings import make_recipe
+    >>> from innerloop.experiment import make_recipe
     >>> short, long = (make_recipe({}, [f"outer.steps={steps}"]) for steps in (10, 1000))
     >>> episodes_of(short) == episodes_of(long)
     True

@@ -226,7 +226,7 @@ def test_the_table_has_every_way_and_the_picture_shows_it():
     assert left["lines"][-1]["name"] == "4 tasks, measured here"
     assert left["lines"][-1]["points"] == {"x": [1.0, 2.0], "y": [1.0, 1.8], "half": []}
     assert len(right["lines"]) == len(cost_table.ways(LINK))
-    assert cost_table.cost_figure({"models": {"5": modelled, "1": modelled}}).axes
+    assert ranks.figure({"models": {"5": modelled, "1": modelled}}).axes
     told = cost_table.sentences(5, {**modelled, "extrapolated": rows})
     assert "a task takes 50.0 ms (± 1.0)" in told[0]
     assert "1.80× measured" in told[1]

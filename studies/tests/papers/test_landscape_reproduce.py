@@ -14,8 +14,7 @@ from innerloop.core.statistics import Interval
 from innerloop.core.types import TaskBatch
 from innerloop.data.catalogue import class_list
 from innerloop.data.glyphs import glyphs
-from innerloop.learners import maml
-from innerloop.learners.objectives import episodic, erm
+from innerloop.learners import episodic, erm, maml
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.report.plots import landscape as plots
 from innerloop.report.plots.panels import line, panel, panels_figure, points

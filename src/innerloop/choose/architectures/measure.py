@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
-from functools import lru_cache
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +28,6 @@ from innerloop.choose.scores.conditions import fresh_head
 from innerloop.choose.scores.patterns import linear_regions
 from innerloop.choose.scores.scoring import Scored, score
 from innerloop.choose.scores.table import find
-from innerloop.core.children import end_with_parent
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.heap import keep_freed_memory
@@ -36,8 +35,9 @@ from innerloop.core.random import derive_seed
 from innerloop.core.types import Buffers, Params
 from innerloop.core.words import duration
 from innerloop.nets.network import Network
+from innerloop.runs.executors import as_finished, open_executor
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop.training.execution.starting import beginning, ended_by_errors, new_pool, start_method
+from innerloop.training.execution.starting import start_method
 
 REGIONS = "regions"
 
@@ -189,20 +189,16 @@ class Bench:
     """
 
     def __init__(
-        self,
-        space: Space[Any],
-        draws: Draws,
-        workers: int | None = None,
-        keep: Path | None = None,
+        self, space: Space[Any], draws: Draws, workers: int | None = None, keep: Path | None = None
     ) -> None:
         if workers is not None and workers < 1:
             raise UserError(f"workers={workers} is not a number of processes: give 1 or more.")
-        self.space, self.keep = space, keep
-        self.draws: Draws = lru_cache(_DRAWS_HELD)(draws)
-        self.workers = (workers or available_cores()) if _can_be_sent(space, draws) else 1
-        self.seconds = 0.0
-        self._given = draws
-        self._pool: ProcessPoolExecutor | None = None
+        self.keep, self.seconds = keep, 0.0
+        self._open = ExitStack()
+        self._executor: Executor | None = None
+        self._source = self._open.enter_context(_sendable(space, draws))
+        self.workers = 1 if self._source is None else workers or available_cores()
+        self._held = space, lru_cache(_DRAWS_HELD)(draws)
         self._print = space_print(space)
         self._seen: dict[int, tuple[str, int]] = {}
         self._known = read_kept(keep) if keep is not None else {}
@@ -210,9 +206,8 @@ class Bench:
     def __enter__(self) -> Bench:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
 
     def run(self, jobs: Sequence[Job], tick: Tick = lambda _, __: None) -> list[Measured]:
         """The measurements, in the order of the jobs."""
@@ -222,21 +217,29 @@ class Bench:
                 tick(place, True)
         new = {key: place for place, key in enumerate(keys) if key not in self._known}
         todo = sorted(new.values())
-        for place, measured in self._measured(jobs, todo):
-            self._record(keys[place], measured)
-            tick(place, False)
+        for number, measured in self._measured([jobs[place] for place in todo]):
+            self._record(keys[todo[number]], measured)
+            tick(todo[number], False)
         return [self._known[key] for key in keys]
 
     def look(self, draw: int) -> tuple[str, int]:
         """The digest of a repeat's data, and its seed; both are remembered, the data are not for long."""
         if draw not in self._seen:
-            made = self.draws(draw)
+            made = self._held[1](draw)
             self._seen[draw] = digest(made), made.seed
         return self._seen[draw]
 
-    def _measured(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
-        parallel = self.workers > 1 and len(todo) > 1
-        return self._several(jobs, todo) if parallel else self._here(jobs, todo)
+    def _measured(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measured]]:
+        if self._source is None or self.workers == 1 or len(jobs) < 2:
+            space, draws = self._held
+            for place, job in enumerate(jobs):
+                with torch_threads(Plan("loop", 1)):  # as workers have: sums in another order differ
+                    measured = measure(space, job, draws(job.draw))
+                yield place, measured
+            return
+        if self._executor is None:
+            self._executor = self._open.enter_context(open_executor(self.workers))
+        yield from as_finished(self._executor, partial(_measure_there, self._source), jobs)
 
     def _record(self, key: str, result: Measured) -> None:
         self._known[key] = result
@@ -246,73 +249,43 @@ class Bench:
             with self.keep.open("a", encoding="utf-8") as file:
                 file.write(_line(key, result) + "\n")
 
-    def _here(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
-        for place in todo:
-            with _one_thread():
-                measured = measure(self.space, jobs[place], self.draws(jobs[place].draw))
-            yield place, measured
 
-    def _several(self, jobs: Sequence[Job], todo: list[int]) -> Iterator[tuple[int, Measured]]:
-        """As they are finished. Few are handed out at a time, so that an interrupt loses little."""
-        pool = self._processes()
-        waiting, running = iter(todo), dict[Future[Measured], int]()
-        try:
-            with ended_by_errors(pool):
-                for place in waiting:
-                    with beginning():
-                        running[pool.submit(_measure_there, jobs[place])] = place
-                    if len(running) > self.workers:
-                        yield from _finished(running)
-                while running:
-                    yield from _finished(running)
-        except BaseException:
-            self._pool = None
-            raise
-
-    def _processes(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            self._pool = new_pool(self.workers, _prepare, self.space, self._given, os.getpid())
-        return self._pool
-
-
-def _finished(running: dict[Future[Measured], int]) -> Iterator[tuple[int, Measured]]:
-    done, _ = wait(running, return_when=FIRST_COMPLETED)
-    for future in sorted(done, key=lambda future: running[future]):
-        yield running.pop(future), future.result()
-
-
-def _can_be_sent(*parts: Any) -> bool:
-    """Whether worker processes can have these: forked ones have everything, others what can be pickled."""
-    if start_method() == "fork":
-        return True
-    try:
-        pickle.dumps(parts)
-    except Exception:  # pickle raises whatever the object's own methods raise
-        return False
-    return True
+_SENT: dict[str, tuple[Space[Any], Draws]] = {}
+"""Spaces and draws that forked processes have from this one, by name."""
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """What workers have: sums in another order are other numbers."""
-    with torch_threads(Plan("loop", 1)):
-        yield
+def _sendable(space: Space[Any], draws: Draws) -> Iterator[str | None]:
+    """By what name worker processes have these: forked ones have everything, others what can be pickled."""
+    if start_method() == "fork":
+        name = f"{id(space)}-{id(draws)}"
+        _SENT[name] = space, draws
+        try:
+            yield name
+        finally:
+            del _SENT[name]
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "space.pickle"
+        try:
+            file.write_bytes(pickle.dumps((space, draws)))
+        except Exception:  # pickle raises whatever the object's own methods raise
+            yield None
+        else:
+            yield str(file)
 
 
-_THERE: dict[str, Any] = {}
-
-
-def _prepare(space: Space[Any], draws: Draws, parent: int) -> None:
-    """Runs first in every worker. An interrupt is the parent's business, and its end theirs."""
-    end_with_parent(parent)
-    torch.set_num_threads(1)
+@lru_cache(1)
+def _there(source: str) -> tuple[Space[Any], Draws]:
+    """In a worker process, once."""
     keep_freed_memory()
-    held: Callable[[int], Draw] = lru_cache(_DRAWS_HELD)(draws)
-    _THERE.update(space=space, draws=held)
+    space, draws = _SENT[source] if source in _SENT else pickle.loads(Path(source).read_bytes())
+    return space, lru_cache(_DRAWS_HELD)(draws)
 
 
-def _measure_there(job: Job) -> Measured:
-    return measure(_THERE["space"], job, _THERE["draws"](job.draw))
+def _measure_there(source: str, job: Job) -> Measured:
+    space, draws = _there(source)
+    return measure(space, job, draws(job.draw))
 
 
 def _line(key: str, result: Measured) -> str:

@@ -87,8 +87,7 @@ def search(
         UserError: for unknown methods and settings, and for what cannot be searched.
 
     >>> from innerloop import glyphs
-    >>> from innerloop.choose.architectures.space import conv_space
-    >>> from innerloop.choose.architectures.draws import PictureDraws
+    >>> from innerloop.choose import PictureDraws, conv_space
     >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4, 8))
     >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     >>> wanted = {"names": ("flops",), "pool": 4, "keep": 2, "repeats": 1}

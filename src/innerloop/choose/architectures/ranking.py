@@ -203,8 +203,7 @@ def score_candidates(
         UserError: for unknown scores, and for nothing to do.
 
     >>> from innerloop import glyphs
-    >>> from innerloop.choose.architectures.space import conv_space
-    >>> from innerloop.choose.architectures.draws import PictureDraws
+    >>> from innerloop.choose import PictureDraws, conv_space
     >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4,))
     >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     >>> scores = score_candidates(

@@ -32,6 +32,11 @@ class Calibration(TypedDict):
 def calibration_data(probability: Sequence[float], right: Sequence[bool], bins: int = BINS) -> Calibration:
     """From the probability of every label that was given, and whether it is right.
 
+    Args:
+        probability: of the label that was given.
+        right: whether that label is right.
+        bins: of equal width from 0 to 1.
+
     >>> data = calibration_data([0.8, 0.8, 0.3], [True, False, False], bins=2)
     >>> data["counts"], data["right"], round(data["error"], 3)
     ([1, 2], [0.0, 0.5], 0.3)

@@ -49,6 +49,9 @@ class CellPicture(TypedDict):
 def cell_picture_data(cells: Mapping[str, Sequence[Sequence[tuple[str, int]]]]) -> list[CellPicture]:
     """From the edges into every node, by name of the cell; operators on one edge are written together.
 
+    Args:
+        cells: ``genotype._asdict()``, or for every cell a list of nodes of ``(operator, source)``.
+
     >>> data = cell_picture_data({"normal": [[("conv_3x3", 0), ("skip_connect", 1)]]})
     >>> [box["name"] for box in data[0]["boxes"]], data[0]["arrows"][0]
     (['c_{k-2}', 'c_{k-1}', '2', 'c_{k}'], {'source': 0, 'target': 2, 'words': 'conv_3x3', 'bend': 0.0})

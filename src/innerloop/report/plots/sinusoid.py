@@ -34,6 +34,15 @@ def sinusoid_data(
 ) -> SinusoidPicture:
     """Sorts the curves by ``x``. Takes lists or one-dimensional tensors.
 
+    Args:
+        x: places of the curves, in any order.
+        truth: the task's own function there.
+        before: the prediction before adaptation.
+        after: the prediction after it.
+        x_support: inputs of the support set.
+        y_support: their targets.
+        steps: inner steps between ``before`` and ``after``.
+
     >>> data = sinusoid_data([2.0, 1.0], [0.2, 0.1], [0.0, 0.0], [0.2, 0.1], [1.5], [0.15], steps=5)
     >>> data["x"], data["truth"]
     ([1.0, 2.0], [0.1, 0.2])

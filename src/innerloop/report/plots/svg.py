@@ -20,6 +20,12 @@ def figure_to_svg(figure: Figure, name: str = "figure", title: str = "", descrip
 
     Ids are derived from the content and prefixed with ``name``, so the text is reproducible and two
     figures never share one. Text stays text; ink becomes ``currentColor``, the background transparent.
+
+    Args:
+        figure: what a renderer of this room returned.
+        name: prefix of every id; give each figure of a page its own.
+        title: a short name for screen readers.
+        description: what there is to see, for those who cannot.
     """
     import matplotlib
 

@@ -1,4 +1,4 @@
-"""How worker processes are started, for all that start some."""
+"""How worker processes are started, for all that start some. Imports torch only where it is needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
-
-import torch
 
 from innerloop.core.children import safe_path
 from innerloop.core.errors import UserError
@@ -37,6 +35,8 @@ def start_method() -> str:
     So it is wherever torch would refuse to differentiate in a forked process, whatever was set:
     :func:`differentiates_when_forked`.
     """
+    import torch
+
     # a name, or None if nobody chose; the system's own where a library has merely asked for it
     chosen: Any = multiprocessing.get_start_method(allow_none=True)
     by_itself = sys.platform == "linux" and not torch.cuda.is_initialized()
@@ -53,12 +53,14 @@ def process_pool(workers: int, begin: Callable[..., None], *given: Any) -> Itera
     pool.shutdown()
 
 
-def new_pool(workers: int, begin: Callable[..., None], *given: Any) -> ProcessPoolExecutor:
+def new_pool(
+    workers: int, begin: Callable[..., None], *given: Any, method: str | None = None
+) -> ProcessPoolExecutor:
     """A pool of processes that are started as :func:`start_method` says, and leave interrupts to this one.
 
     Jobs are submitted to it within :func:`beginning`; :func:`ended_by_errors` ends it, or ``shutdown``.
     """
-    context = multiprocessing.get_context(start_method())
+    context = multiprocessing.get_context(method or start_method())
     return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(begin, *given))
 
 
@@ -98,14 +100,15 @@ def ended_by_errors(pool: ProcessPoolExecutor) -> Iterator[None]:
         yield
     except BrokenProcessPool:
         time.sleep(GRACE)  # whoever ends processes may be about to end this one: then that is what is said
-        _end(pool)
+        end_pool(pool)
         raise UserError(KILLED) from None
     except BaseException:
-        _end(pool)
+        end_pool(pool)
         raise
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
+def end_pool(pool: ProcessPoolExecutor) -> None:
+    """Ends the processes of a pool at once."""
     children = list((getattr(pool, "_processes", None) or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for child in children:
@@ -125,6 +128,8 @@ def differentiates_when_forked() -> bool:
 
 
 def _differentiates() -> bool:
+    import torch
+
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.ones((), device="cpu", requires_grad=True)
         torch.autograd.grad(2 * x, x)

@@ -14,11 +14,8 @@ from innerloop_studies.bench.cost_model import (
     step_seconds,
 )
 from innerloop_studies.bench.report_parts import CostModel, Extrapolated
-from innerloop_studies.bench.rows import Report
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from innerloop.report.plots.panels import Panel
 
 HERE = "as between processes here"
@@ -75,13 +72,6 @@ def extrapolated(step: Step, here: Link) -> list[Extrapolated]:
                     }
                 )
     return rows
-
-
-def cost_figure(result: Report) -> Figure:
-    """Of a result of ``bench ranks``: speed-up at a fixed batch, and efficiency of one that grows."""
-    from innerloop.report.plots.panels import panels_figure
-
-    return panels_figure(cost_panels(result["models"]), width=5.2, height=4.0)
 
 
 def cost_panels(models: Mapping[str, CostModel]) -> list[Panel]:

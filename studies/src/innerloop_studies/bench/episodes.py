@@ -19,6 +19,9 @@ from innerloop_studies.bench.messages import Answer, Spec
 from innerloop_studies.bench.rows import Report, Row, Side, busy, comparison
 from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
 
+WHAT = "Omniglot episodes to float tensors, one thread, against a numpy gather per episode"
+VERSION = 1
+
 WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
 CLASSES, DRAWINGS, SIDE = 1028, 20, 28  # Omniglot, training classes of Vinyals' split
 PER_CALL = 128  # episodes that a timed call makes

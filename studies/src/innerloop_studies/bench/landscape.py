@@ -19,6 +19,9 @@ from innerloop_studies.bench.messages import Answer, Spec
 from innerloop_studies.bench.rows import Report, Row, better, busy, comparison, on_threads
 from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
 
+WHAT = "10,000 task environments at d = 10 in one call, against a numpy loop over environments"
+VERSION = 1
+
 ENVIRONMENTS, DIM, RATE, SHOTS = 10_000, 10, 0.9, 50
 TASKS = (2, 10)
 AT_LEAST = 20.0

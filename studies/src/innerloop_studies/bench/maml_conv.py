@@ -7,6 +7,9 @@ from innerloop_studies.bench.harness import Say
 from innerloop_studies.bench.maml import Ours, run_cases
 from innerloop_studies.bench.rows import Report
 
+WHAT = "MAML on pictures of 28×28 (Conv4-64) and 84×84 (Conv4-32), 4 tasks, against the same as maml-sine"
+VERSION = 1
+
 CANONICAL = "canonical, "
 """Conv4-32 with max pooling, 84×84, 5-way 5-shot 15-query; 28×28 is Conv4-64 with strides, 5-way 1-shot."""
 

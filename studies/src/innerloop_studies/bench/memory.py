@@ -10,6 +10,9 @@ from innerloop_studies.bench.child import Child
 from innerloop_studies.bench.harness import Say
 from innerloop_studies.bench.rows import Report, Row, block_of
 
+WHAT = "peak memory over thousands of meta-steps, of first-order and checkpointed loops, and of iMAML"
+VERSION = 1
+
 GROWTH = 1.01
 """Peak memory after all meta-steps, over that after the first hundred: the most we allow."""
 

@@ -15,6 +15,9 @@ from innerloop_studies.bench.messages import Answer, Spec
 from innerloop_studies.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
 from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
 
+WHAT = "the empirical tangent kernel of an MLP and a convolutional network, against vmap(grad)"
+VERSION = 1
+
 MODULE = "innerloop_studies.bench.ntk"
 PEER = "vmap(grad)"
 

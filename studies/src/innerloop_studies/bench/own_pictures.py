@@ -29,6 +29,9 @@ from innerloop_studies.bench.own_pictures_episodes import episodes_case
 from innerloop_studies.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
 from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
 
+WHAT = "features of 500 pictures by a pretrained network, 2,000 episodes, predict as a whole"
+VERSION = 1
+
 MODULE = "innerloop_studies.bench.own_pictures"
 NAME = "efficientnet-lite0"
 PICTURES, QUICK = 500, 40

@@ -17,6 +17,9 @@ from innerloop_studies.bench.messages import Answer, Spec
 from innerloop_studies.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
 from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
 
+WHAT = "8 heads of MetaOptNet and R2D2, forward and backward, against a general solver and a linear head"
+VERSION = 1
+
 MODULE = "innerloop_studies.bench.qp"
 Size = dict[str, float]
 """Arguments of :func:`innerloop_studies.bench.qp_sides.drawn`."""

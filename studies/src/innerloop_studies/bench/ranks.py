@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.child import Child, thread_limits
 from innerloop_studies.bench.cost_model import Exchange, Link, Step, fitted, task_and_fixed
-from innerloop_studies.bench.cost_table import extrapolated, sentences
+from innerloop_studies.bench.cost_table import cost_panels, extrapolated, sentences
 from innerloop_studies.bench.harness import Say
 from innerloop_studies.bench.messages import Spec
 from innerloop_studies.bench.ranks_worker import MODULE
 from innerloop_studies.bench.report_parts import CostModel
 from innerloop_studies.bench.rows import Report, Row, Side, Timing, busy, comparison
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WHAT = "a MAML step on two ranks, worker processes and threads; the all-reduce; a model of its cost"
+VERSION = 1
 
 AT_LEAST = 1.7
 """Times one rank that two ranks on two cores must reach."""
@@ -167,3 +173,10 @@ def model(case: Case, link: Link, fixed: float) -> CostModel:
 
 def _limits(side: Side) -> dict[str, str]:
     return thread_limits(1 if "ranks" in side.spec else side.spec["threads"])
+
+
+def figure(result: Report) -> Figure:
+    """Speed-up at a fixed batch, and efficiency of one that grows."""
+    from innerloop.report.plots.panels import panels_figure
+
+    return panels_figure(cost_panels(result["models"]), width=5.2, height=4.0)

@@ -20,6 +20,9 @@ from innerloop_studies.bench.rows import Report
 if TYPE_CHECKING:
     from torch import Tensor
 
+WHAT = "the adaptation rate's estimator over 5,000 tasks, streamed, against sgemm and forming S"
+VERSION = 1
+
 TASKS, SAMPLES, DIM = 5000, 50, 2000
 CHUNKS = (2, 5, 10, 25)
 """Tasks at a time; the fastest on a hundred tasks is taken, as a user would."""

@@ -16,6 +16,9 @@ from innerloop_studies.bench.messages import Answer, Spec
 from innerloop_studies.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
 from innerloop_studies.bench.worker import Worker, serve
 
+WHAT = "scores of architectures against per-sample gradients, a round of a search, and whole searches"
+VERSION = 1
+
 MODULE = "innerloop_studies.bench.search"
 SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
 

@@ -10,10 +10,10 @@ import typer
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import UserError
-from innerloop_studies.bench import BENCHMARKS, find, run
+from innerloop_studies.bench import BENCHMARKS, module_of, run
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(BENCHMARKS)}.")]
-_DRAWN = ", ".join(name for name, one in BENCHMARKS.items() if one.figure is not None)
+_DRAWN = ", ".join(name for name, one in BENCHMARKS.items() if one.is_drawn)
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats: a first look, not for quoting.")]
 Picture = Annotated[Path | None, typer.Option("--figure", help=f"Also draw it into this file ({_DRAWN}).")]
 _SHOWN = (
@@ -40,21 +40,21 @@ def bench(name: Name, quick: Quick = False, figure: Picture = None, json: Json =
     """
 
     def work() -> Result:
-        draw = find(name).figure
+        module = module_of(name)
         if figure is None:
             return {**run(name, quick=quick, say=say)}
-        if draw is None:
-            raise UserError(f"bench {name} has no picture: --figure is for {_DRAWN}.")
-        _check_figure(figure)
+        _check_figure(name, figure)
         result = run(name, quick=quick, say=say)
-        draw(result).savefig(figure, dpi=160, facecolor="white")
+        module.figure(result).savefig(figure, dpi=160, facecolor="white")
         return {**result, "figure": str(figure)}
 
     carry_out(json, work, _render)
 
 
-def _check_figure(figure: Path) -> None:
+def _check_figure(name: str, figure: Path) -> None:
     """Said before minutes of measuring, not after."""
+    if not BENCHMARKS[name].is_drawn:
+        raise UserError(f"bench {name} has no picture: --figure is for {_DRAWN}.")
     if figure.exists():
         raise UserError(f"{figure} is already there: name another file, or move it away.")
     if figure.suffix not in (".png", ".svg", ".pdf") or not figure.parent.is_dir():

@@ -27,7 +27,7 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.learners.inner import InnerLoss, network_loss, predictor, settled
 from innerloop.learners.proximal import Proximal, solve
 from innerloop.learners.updates import sgd
-from innerloop_studies.recorded import text
+from innerloop_studies.recorded import table as markdown
 
 RECIPE = "omniglot-imaml-cpu"
 SETTINGS = ((2.0, 16, 0.1), (2.0, 80, 0.02), (0.5, 16, 0.1), (0.1, 16, 0.1), (0.1, 8, 0.2))
@@ -104,7 +104,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return text.table(("λ", "inner steps", *HEADING.values(), "query accuracy"), lines)
+    return markdown(("λ", "inner steps", *HEADING.values(), "query accuracy"), lines)
 
 
 def main() -> None:

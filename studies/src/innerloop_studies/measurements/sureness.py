@@ -35,8 +35,8 @@ from innerloop.data.source import ImageSource, NumberedFiles
 from innerloop.evaluation import Protocol, evaluate_features
 from innerloop.evaluation.sureness import calibration_error
 from innerloop_studies.bench.own_pictures import REAL, photographs
-from innerloop_studies.recorded import text
-from innerloop_studies.recorded.text import interval
+from innerloop_studies.recorded import interval
+from innerloop_studies.recorded import table as markdown
 
 Array = NDArray[Any]
 TASKS, SURE = 600, 200
@@ -207,7 +207,7 @@ def table(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     | drawings | 50.0 ± 1.0
     """
     lines = [(title, *(interval(row[name], 100) for name in HEADING)) for title, row in rows.items()]
-    return text.table(("pictures", *HEADING.values()), lines)
+    return markdown(("pictures", *HEADING.values()), lines)
 
 
 def say(line: str) -> None:

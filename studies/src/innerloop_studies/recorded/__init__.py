@@ -2,9 +2,90 @@
 
 ``results/`` holds one small file of JSON for every reproduction, benchmark and evaluation whose numbers the
 pages print. ``adopt`` makes such a file from what a command has written, ``run`` runs the commands whose file
-is missing or out of date, and ``write`` fills what stands between marks in the pages:
+is missing or of another version, and ``write`` fills what stands between marks in the pages:
 
     <!-- results: rows adaptlr-* -->  …  <!-- end -->
 
-The first word names a function of ``marks.TABLES``, the others are its arguments.
+The first word names a function of :data:`TABLES`, the others are its arguments.
 """
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from innerloop.core.files import write_json_atomic
+
+ROOT = Path(__file__).parents[4]
+RESULTS = ROOT / "results"
+TABLES: dict[str, Callable[..., str]] = {}
+"""What a mark can ask for, by name: functions of ``reproductions`` and ``scores``."""
+
+
+def in_pages(function: Callable[..., str]) -> Callable[..., str]:
+    """Lets marks ask for a function by its name."""
+    TABLES[function.__name__] = function
+    return function
+
+
+def read(kind: str, name: str) -> dict[str, Any] | None:
+    """What is recorded of a reproduction, benchmark or evaluation; None if there is no file."""
+    file = path_of(kind, name)
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def required(kind: str, name: str) -> dict[str, Any]:
+    """What is recorded, for a table that cannot do without it."""
+    content = read(kind, name)
+    if content is None:
+        raise SystemExit(f"results/{kind}/{name}.json is missing: run or adopt {name} first.")
+    return content
+
+
+def path_of(kind: str, name: str) -> Path:
+    """Where the file is, or will be."""
+    return RESULTS / kind / f"{name}.json"
+
+
+def keep(kind: str, name: str, content: dict[str, Any]) -> Path:
+    """Writes a file; after a crash the old one or the new one is there."""
+    file = path_of(kind, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(file, content)
+    return file
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown.
+
+    >>> print(table(("a", "b"), [("1", "")]))
+    | a | b |
+    | --- | --- |
+    | 1 |  |
+    """
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    >>> duration(41.4), duration(463), duration(8639)
+    ('41 s', '8 min', '2 h 24 min')
+    """
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def interval(value: Mapping[str, Any], scale: float = 1.0, digits: int = 1) -> str:
+    """A mean with its interval of 95 %, or with its deviation where that is what was kept.
+
+    >>> interval({"mean": 0.6463, "ci95": 0.0082, "n": 3}, 100)
+    '64.6 ± 0.8'
+    """
+    around = value["ci95"] if "ci95" in value else value["deviation"]
+    return f"{scale * value['mean']:.{digits}f} ± {scale * around:.{digits}f}"

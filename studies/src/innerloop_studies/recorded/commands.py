@@ -1,58 +1,120 @@
-"""What ``make results`` runs: every command whose file is missing, or was made by another source."""
+"""The commands whose numbers the pages print; ``make results`` runs those that are missing or out of date.
+
+What a reproduction or a benchmark computes has the ``VERSION`` that its module states; the version of another
+command stands beside it in :data:`LINES`. Whoever changes what a command finds raises it by one.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from fnmatch import fnmatchcase
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from innerloop.core.errors import UserError
+from innerloop.core.files import read_object, write_json_atomic
+from innerloop.runs.manifest import now, read_manifest
+from innerloop.runs.metrics import read_metrics
+from innerloop.runs.process import identity
 from innerloop_studies.bench import BENCHMARKS
-from innerloop_studies.recorded.evaluations import adopt_evaluation
-from innerloop_studies.recorded.files import ROOT, SCALE, adopt_benchmark, adopt_run, read
-from innerloop_studies.recorded.measurements import MEASUREMENTS, measure
-from innerloop_studies.recorded.photographs import write_photographs
-from innerloop_studies.recorded.predictions import MODULE as PREDICTED
-from innerloop_studies.recorded.predictions import PREDICTIONS, adopt_prediction
-from innerloop_studies.recorded.printed import MODULE as SPOKEN
-from innerloop_studies.recorded.printed import PRINTED, record
-from innerloop_studies.recorded.trainings import ALSO, EVALUATIONS, MODULE, PHOTOS, RUN
-from innerloop_studies.recorded.unfinished import begin, end
-from innerloop_studies.reproduce import REPRODUCTIONS, module_name
-from innerloop_studies.reproduce.sources import library_versions, source_hash
+from innerloop_studies.bench.machine import cpu_name
+from innerloop_studies.bench.own_pictures import REAL, photographs
+from innerloop_studies.recorded import ROOT, keep, path_of, read
+from innerloop_studies.reproduce import REPRODUCTIONS, made_by
 
+KINDS = ("reproductions", "benchmarks", "evaluations", "predictions", "measurements", "printed")
+SCALE = "cpu"
 NOT_AS_RECORDED = 3
 """The exit code of a reproduction that ran to its end and found something else than was recorded."""
+DATA = "INNERLOOP_TEST_DATA"
+PHOTOS, CLASSES, EACH = "photos/", 100, 40
+"""The folder of photographs on which recipes for one's own pictures are judged, and how many it has."""
+NOTES = Path("runs/.recorded")
+"""Which version began what, below the root."""
+
+LINES: dict[str, dict[str, tuple[int, str]]] = {
+    "evaluations": {
+        "sine-maml": (1, "innerloop sweep sine-maml seed=[0,1,2] eval.seed=11"),
+        "sine-erm": (1, "innerloop sweep sine-erm seed=[0,1,2] eval.seed=11"),
+        "sine-imaml": (1, "innerloop sweep sine-imaml seed=[0,1,2] eval.seed=12"),
+        "sine-minibatchprox": (1, "innerloop sweep sine-minibatchprox seed=[0,1,2] eval.seed=12"),
+        "sine-anil-rates": (1, "innerloop sweep sine-anil inner.lr=[0.001,0.003,0.01,0.03] outer.steps=2000"),
+        "omniglot-protonet": (
+            1,
+            "innerloop train omniglot-protonet tasks.ways=20 outer.steps=4000 "
+            "outer.schedule=cosine eval.seed=11",
+        ),
+        "omniglot-maml": (
+            1,
+            "innerloop train omniglot-maml outer.batch=16 tasks.queries=5 eval.queries=15 outer.steps=4000 "
+            "outer.lr=2e-3 outer.schedule=cosine eval.seed=11",
+        ),
+        "omniglot-imaml": (1, "innerloop train omniglot-imaml-cpu"),
+        "cifar-fs-supervised": (1, "innerloop train cifar-fs-supervised-thin eval.seed=11"),
+        "cifar-fs-supervised-1000": (
+            1,
+            "innerloop train cifar-fs-supervised-thin outer.steps=1000 eval.seed=11",
+        ),
+        "photos-protonet": (1, "innerloop train photos/"),
+        "photos-protonet-plain": (1, "innerloop train photos/ data.augment=none"),
+        "photos-supervised": (1, "innerloop train pictures-supervised data.name=photos/"),
+        "photos-supervised-plain": (
+            1,
+            "innerloop train pictures-supervised data.name=photos/ data.augment=none",
+        ),
+        "photos-maml": (1, "innerloop train pictures-maml data.name=photos/"),
+        "photos-maml-augmented": (1, "innerloop train pictures-maml data.name=photos/ data.augment=lee2019"),
+    },
+    "predictions": {
+        "scores-cifar-fs": (1, "innerloop search cifar-fs --validate steps=400 episodes=200 budget=40m"),
+        "scores-omniglot": (1, "innerloop search omniglot --validate steps=250 episodes=200 budget=40m"),
+        "scores-cifar-fs-tasks": (
+            1,
+            "innerloop search cifar-fs --validate tasks.family=few-shot steps=165 episodes=200 budget=40m",
+        ),
+    },
+    "measurements": {
+        "sureness": (1, f"python -m innerloop_studies.measurements.sureness ${DATA}"),
+        "sureness-many-queries": (
+            1,
+            f"python -m innerloop_studies.measurements.sureness ${DATA} --each 60 --queries 55",
+        ),
+        "proximal": (1, "python -m innerloop_studies.measurements.proximal"),
+    },
+    "printed": {"advise-glyphs": (1, "innerloop advise glyphs budget=60s")},
+}
+"""By the name of the file: the version of what it finds, and what is typed."""
+ALSO: dict[str, Mapping[str, str]] = {
+    "omniglot-maml": {"support": "innerloop eval RUN model.norm=support eval.seed=11"},
+    "photos-supervised": {"pretrained": "innerloop eval --backbone efficientnet-lite0 --against RUN"},
+}
+"""Further judgements of what was trained, or of others on its tasks, by what they are called. ``RUN`` stands
+for the directory of the training."""
 
 
 class Command(NamedTuple):
-    """A command whose numbers the pages print."""
+    """A command whose numbers the pages print: what is typed, and what its numbers depend on."""
 
     kind: str
     name: str
-    words: Sequence[str]
-    module: str
+    line: str
+    made_by: Mapping[str, Any]
 
 
 def commands() -> Iterator[Command]:
     """All of them, short and long."""
     for name in REPRODUCTIONS:
-        yield Command("reproductions", name, ("reproduce", name, "--scale", SCALE), module_name(name))
-    for name in BENCHMARKS:
-        yield Command(
-            "benchmarks", name, ("bench", name), f"innerloop_studies.bench.{name.replace('-', '_')}"
-        )
-    for name, words in EVALUATIONS.items():
-        yield Command("evaluations", name, words, MODULE)
-    for name, words in PREDICTIONS.items():
-        yield Command("predictions", name, words, PREDICTED)
-    for name, one in MEASUREMENTS.items():
-        yield Command("measurements", name, one.words, one.module)
-    for name, words in PRINTED.items():
-        yield Command("printed", name, words, SPOKEN)
+        yield Command("reproductions", name, f"innerloop reproduce {name} --scale {SCALE}", made_by(name))
+    stated = {name: (one.version, f"innerloop bench {name}") for name, one in BENCHMARKS.items()}
+    for kind, lines in {"benchmarks": stated, **LINES}.items():
+        for name, (number, line) in lines.items():
+            yield Command(kind, name, line, {"version": number, "torch": version("torch")})
 
 
 def chosen(patterns: Sequence[str]) -> list[Command]:
@@ -71,16 +133,13 @@ def chosen(patterns: Sequence[str]) -> list[Command]:
 
 
 def state_of(command: Command) -> str:
-    """Whether its file is there, and made by the source that there is now."""
-    kept = read(command.kind, command.name)
-    if kept is None:
+    """Whether its file is there, and of the version that is stated now."""
+    content = read(command.kind, command.name)
+    if content is None:
         return "missing"
-    return "up to date" if kept["made_by"] == made_by(command) else "out of date"
-
-
-def made_by(command: Command) -> dict[str, str | None]:
-    """What its numbers depend on beside the machine."""
-    return {"source": source_hash(command.module), **library_versions()}
+    before, after = content["made_by"] or {}, command.made_by
+    changed = [f"{key} {before.get(key)} → {after[key]}" for key in after if before.get(key) != after[key]]
+    return f"out of date ({', '.join(changed)})" if changed else "up to date"
 
 
 def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
@@ -94,8 +153,7 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
         say("nothing to run: what is asked for is recorded and up to date")
     failed = 0
     for i, (one, state) in enumerate(waiting, start=1):
-        what = one.name if one.kind == "measurements" else f"innerloop {' '.join(one.words)}"
-        say(f"[{i}/{len(waiting)}] {what} ({state})")
+        say(f"[{i}/{len(waiting)}] {one.line} ({state})")
         try:
             problem = carry_out(one)
         except SystemExit as refused:  # it could not begin, or what it found could not be kept
@@ -107,47 +165,291 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
 
 def carry_out(command: Command) -> str | None:
     """Runs a command and keeps what it found; returns what went wrong."""
-    if command.kind == "measurements":
-        return measure(command.name, made_by(command))
-    if command.kind == "printed":
-        return record(command.name, made_by(command))
-    if any(PHOTOS in word for word in command.words):
+    if PHOTOS in command.line:
         write_photographs(ROOT / PHOTOS)
-    source = made_by(command)
-    before = begin(command.name, command.words, source)
-    ended = typed(*(("resume", str(before)) if before else command.words))
+    before = begin(command)
+    words = ["innerloop", "resume", str(before)] if before else command.line.split()
+    printed = command.kind == "printed"
+    ended = typed(*words, *([] if printed else ["--json"]))
     try:
-        result: dict[str, Any] = json.loads(ended.stdout)
+        lines = [line.rstrip() for line in ended.stdout.strip().splitlines()]
+        result: dict[str, Any] = {"lines": lines} if printed else json.loads(ended.stdout)
     except ValueError:
         return f"ended with code {ended.returncode}, and no result"
     if ended.returncode not in (0, NOT_AS_RECORDED):
         return str(result.get("error") or f"ended with code {ended.returncode}")
-    end(command.name)
+    note_of(command).unlink(missing_ok=True)
     if command.kind == "reproductions":
         adopt_run(ROOT / Path(result["run"]))
     elif command.kind == "benchmarks":
-        adopt_benchmark(result, source)
-    elif command.kind == "predictions":
-        adopt_prediction(command.name, result, source)
-    else:
+        adopt_benchmark(result)
+    elif command.kind == "evaluations":
         also = judged_again(command.name, result.get("run"))
-        adopt_evaluation(command.name, result, source, also=also, timed=before is None)
+        adopt_evaluation(command.name, result, also=also, timed=before is None)
+    else:
+        adopt_output(command, result)
     return None
+
+
+def typed(*words: str) -> subprocess.CompletedProcess[str]:
+    """Runs what is typed, at the root."""
+    folder = os.environ.get(DATA)
+    if f"${DATA}" in words and not folder:
+        raise SystemExit(f"set {DATA} to the folder of pictures that {words[2]} names")
+    program, *rest = (folder or "" if word == f"${DATA}" else word for word in words)
+    called = [sys.executable, *(["-m", "innerloop"] if program == "innerloop" else []), *rest]
+    return subprocess.run(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
 
 
 def judged_again(name: str, run: str | None) -> dict[str, dict[str, Any]]:
     """Further judgements of what an evaluation has trained, by what they are called."""
     judged = {}
-    for key, words in ALSO.get(name, {}).items():
-        asked = ["eval", *(str(run) if word == RUN else word for word in words)]
-        ended = typed(*asked)
+    for key, line in ALSO.get(name, {}).items():
+        words = [str(run) if word == "RUN" else word for word in line.split()]
+        ended = typed(*words, "--json")
         if ended.returncode:
-            raise SystemExit(f"innerloop {' '.join(asked)} ended with code {ended.returncode}.")
+            raise SystemExit(f"{' '.join(words)} ended with code {ended.returncode}.")
         judged[key] = json.loads(ended.stdout)
     return judged
 
 
-def typed(*words: str) -> subprocess.CompletedProcess[str]:
-    """Runs ``innerloop`` at the root, with JSON on its output."""
-    called = [sys.executable, "-m", "innerloop", *words, "--json"]
-    return subprocess.run(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+def write_photographs(folder: Path, classes: int = CLASSES, each: int = EACH) -> None:
+    """Writes photographs of Tiny-ImageNet as JPEG files, a folder for each class, at even distances.
+
+    What is there already is left as it is.
+    """
+    archive = Path(os.environ.get(DATA, ""), REAL)
+    if folder.is_dir():
+        return
+    if not archive.is_file():
+        raise SystemExit(f"photographs are taken from {REAL}: set {DATA} to its folder.")
+    begun = folder.with_name(f"{folder.name}.part")  # a folder that is there is whole
+    for label, number, data in photographs(archive, classes, each):
+        file = begun / f"class{label:03d}" / f"{number:03d}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    begun.rename(folder)
+
+
+# ---- what was interrupted ----
+
+
+def note_of(command: Command) -> Path:
+    """The file that says which version began a command."""
+    return ROOT / NOTES / f"{command.name}.json"
+
+
+def begin(command: Command) -> Path | None:
+    """The run to go on with; None if there is none, and notes which version begins one.
+
+    A run that another version began is left alone: its beginning and its end would not belong together.
+    Sweeps and reproductions go on by themselves.
+    """
+    words, note = command.line.split()[1:], note_of(command)
+    if words[0] not in ("train", "search"):
+        return None
+    if not note.is_file() or read_object(note) != dict(command.made_by):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomic(note, dict(command.made_by))
+        return None
+    runs = sorted((ROOT / "runs").glob("*/*/manifest.json"), key=lambda file: file.parent.name, reverse=True)
+    for file in runs:  # the newest that these words began, if it has not come to its end
+        try:
+            manifest = read_manifest(file.parent)
+        except UserError:  # damaged, or not of ours
+            continue
+        if (manifest.get("argv") or [])[1:] == [*words, "--json"]:
+            return None if manifest["status"] in ("finished", "failed") else file.parent
+    return None
+
+
+# ---- how a finished command becomes a file ----
+
+TABLED = (
+    *("advice-numbers", "advice-race", "bridge-table3", "landscape-table1", "landscape-table2"),
+    *("metantk-table2", "rate-regret", "rate-unseen"),
+)
+"""Reproductions with a table of their own, for which the data behind their rows are kept."""
+LONG = 12
+"""Lists of more numbers are draws or curves, which no table prints; the run itself keeps them."""
+COLUMNS = 12
+"""A table has no more validations."""
+METRICS, LEARNER = "metrics.jsonl", "learner."
+
+
+def adopt(path: Path, evaluation: str | None = None) -> Path:
+    """Keeps a finished run of ``innerloop reproduce``, or a file with what another command printed.
+
+    A file counts as made by the version that is stated now.
+    """
+    if path.is_dir():
+        return adopt_run(path)
+    result = json.loads(path.read_text(encoding="utf-8"))
+    if evaluation is not None:
+        return adopt_evaluation(evaluation, result, path.resolve().parent)
+    ended = datetime.fromtimestamp(path.stat().st_mtime).astimezone().isoformat(timespec="seconds")
+    return adopt_benchmark(result, ended)
+
+
+def adopt_run(run: Path) -> Path:
+    """Keeps what a finished ``innerloop reproduce NAME --scale cpu`` has found."""
+    manifest = read_manifest(run)
+    if manifest.get("kind") != "reproduce" or manifest["status"] != "finished":
+        raise SystemExit(f"{run} is no finished reproduction: it is {manifest['status']}.")
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    name = result["name"]
+    if result["scale"] != SCALE or name not in REPRODUCTIONS:
+        raise SystemExit(f"{run} is {name} at {result['scale']}; the documentation shows those at {SCALE}.")
+    newest = read("reproductions", name)
+    if newest and newest["ended"] > manifest["ended"]:
+        raise SystemExit(f"{path_of('reproductions', name)} is of a later run than {run}.")
+    content = {key: result[key] for key in ("name", "redoes", "scale", "rows", "protocol", "seconds")}
+    content["earlier"] = list(earlier_attempts(run, manifest))
+    content["command"] = f"innerloop reproduce {name} --scale {SCALE}"
+    content |= {key: manifest.get(key) for key in ("versions", "made_by", "started", "ended")}
+    content["machine"] = machine_of(manifest)
+    if name in TABLED:
+        content["data"] = short(result["data"])
+    return keep("reproductions", name, content)
+
+
+def adopt_benchmark(result: dict[str, Any], ended: str | None = None) -> Path:
+    """Keeps what ``innerloop bench NAME --json`` has printed."""
+    if "cases" not in result or "machine" not in result:
+        raise SystemExit(f"this is no result of a benchmark: {str(result)[:80]}")
+    name = result["name"]
+    content = {key: short(value) for key, value in result.items() if key != "figure"}
+    made = {"version": BENCHMARKS[name].version, "torch": result["machine"]["torch"]}
+    content |= {"command": f"innerloop bench {name}", "made_by": made, "ended": ended or now()}
+    return keep("benchmarks", name, content)
+
+
+def adopt_output(command: Command, result: Mapping[str, Any]) -> Path:
+    """Keeps what a command printed that leaves no run behind; of a validation, not its candidates."""
+    found = {key: value for key, value in result.items() if key in PRINTED.get(command.kind, result)}
+    if command.kind == "predictions":
+        found["accuracies"] = [one["accuracy"] for one in result["candidates"]]
+    content = {"name": command.name, "command": command.line, **found}
+    content["machine"] = {"cpu": cpu_name(), "cores": os.cpu_count()}
+    return keep(command.kind, command.name, {**content, "made_by": dict(command.made_by), "ended": now()})
+
+
+PRINTED = {"predictions": ("table", "reliability", "protocol", "training_seconds", "seconds")}
+"""What is kept of an output, by kind; all of it where nothing is said."""
+
+
+def adopt_evaluation(
+    name: str,
+    result: Mapping[str, Any],
+    folder: Path = ROOT,
+    also: Mapping[str, Mapping[str, Any]] | None = None,
+    timed: bool = True,
+) -> Path:
+    """Keeps what the runs of a command reached on their test tasks."""
+    known = LINES["evaluations"]
+    if name not in known:
+        raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(known)}.")
+    number, line = known[name]
+    runs = [judged(folder / run, timed=timed) for run in result.get("runs") or [result["run"]]]
+    versions = runs[0]["versions"]
+    content = {"name": name, "command": line, "runs": runs, "machine": runs[0]["machine"]}
+    content["made_by"] = {"version": number, "torch": (versions or {}).get("torch")}
+    content |= {"versions": versions, "ended": max(one["ended"] for one in runs)}
+    content |= {"also": {key: kept_of(one) for key, one in also.items()}} if also else {}
+    return keep("evaluations", name, content)
+
+
+def judged(run: Path, *, timed: bool = True) -> dict[str, Any]:
+    """What one run reached, without the scores of single tasks.
+
+    The evaluation is the first of its directory: what training ends with.
+    """
+    manifest = read_manifest(run)
+    files = [json.loads(file.read_text(encoding="utf-8")) for file in (run / "eval").glob("*.json")]
+    about = {key: manifest.get(key) for key in ("versions", "started", "ended")}
+    about |= trained(read_metrics(run / METRICS) if (run / METRICS).is_file() else [])
+    about |= {"seconds": elapsed(manifest) if timed else None, "machine": machine_of(manifest)}
+    return kept_of(min(files, key=lambda one: one["time"])) | about
+
+
+def trained(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The course of a training: validations, and what its learner reported with the last line.
+
+    >>> lines = [{"step": 1, "loss": 2.0, "learner.inner_residual": 0.5}]
+    >>> trained([*lines, {"step": 9, "validation": 1.0, "ci95": 0.1}])
+    {'validations': [{'step': 9, 'mean': 1.0, 'ci95': 0.1}], 'reported': {'inner_residual': 0.5}}
+    """
+    validations: dict[int, dict[str, Any]] = {}
+    reported: dict[str, float] = {}
+    for line in metrics:
+        step = line["step"]
+        if "validation" in line:
+            validations[step] = {"step": step, "mean": line["validation"], "ci95": line["ci95"]}
+        named = {key: value for key, value in line.items() if key.startswith(LEARNER)}
+        reported = {key.removeprefix(LEARNER): value for key, value in named.items()} or reported
+    course = thinned(list(validations.values()))
+    return {**({"validations": course} if course else {}), **({"reported": reported} if reported else {})}
+
+
+def thinned(course: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most :data:`COLUMNS` of the validations, at even distances, the last one among them.
+
+    >>> [one["step"] for one in thinned([{"step": step} for step in range(1, 26)])]
+    [1, 4, 7, 10, 13, 16, 19, 22, 25]
+    """
+    every = max(1, -(-(len(course) - 1) // (COLUMNS - 1)))
+    return list(reversed(course[::-1][::every]))
+
+
+def kept_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """What pages print of an evaluation, and what it depends on."""
+    known = ("score", "mean", "ci95", "episodes", "by_step", "protocol", "baselines")
+    kept = {key: evaluation[key] for key in known if key in evaluation}
+    if "comparison" in evaluation:
+        kept["comparison"] = {key: evaluation["comparison"][key] for key in ("difference", "ci95", "verdict")}
+    return kept
+
+
+def earlier_attempts(run: Path, manifest: dict[str, Any]) -> Iterator[float | None]:
+    """Seconds of the runs before this one in its folder, whose parts it may have used again.
+
+    None stands for one that was killed: nobody wrote down when.
+    """
+    for other in sorted(run.resolve().parent.iterdir()):
+        if other.is_dir() and other.name < run.resolve().name:
+            before = read_manifest(other)
+            if before.get("scale") == manifest["scale"]:
+                yield elapsed(before)
+
+
+def elapsed(manifest: dict[str, Any]) -> float | None:
+    """Seconds between the start and the end of a run, by the clock; None if its end is not known."""
+    if not manifest.get("ended"):
+        return None
+    started, ended = (datetime.fromisoformat(manifest[key]) for key in ("started", "ended"))
+    return (ended - started).total_seconds()
+
+
+def machine_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Where a run was made; its processor is known if this machine has not been started anew since."""
+    here = manifest.get("boot") is not None and manifest.get("boot") == identity().get("boot")
+    known = {key: manifest.get(key) for key in ("platform", "cores", "device")}
+    return {"cpu": cpu_name() if here else None, **known}
+
+
+def short(data: Any) -> Any:
+    """Data without lists that no table prints, and with six digits of every number.
+
+    >>> short({"mean": 1 / 3, "draws": [0.0] * 50, "rates": [1, 2]})
+    {'mean': 0.333333, 'rates': [1, 2]}
+    """
+    if isinstance(data, dict):
+        return {k: short(v) for k, v in data.items() if not is_curve(v)}
+    if isinstance(data, float):
+        return float(f"{data:.6g}")
+    return [short(value) for value in data] if isinstance(data, list) else data
+
+
+def is_curve(value: Any) -> bool:
+    """Whether it is a long list of numbers."""
+    return isinstance(value, list) and len(value) > LONG and not isinstance(value[0], dict)

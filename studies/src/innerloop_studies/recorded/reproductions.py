@@ -1,14 +1,19 @@
-"""Tables of reproductions: their rows, all of them at a glance, and what they took."""
+"""Tables of reproductions: rows, all of them at a glance, what they took, accuracies beside the published."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from innerloop_studies.recorded.files import SCALE, read
-from innerloop_studies.recorded.text import table, took
+from innerloop_studies.papers.bridge import table3
+from innerloop_studies.papers.landscape import alphabets as landscape_alphabets
+from innerloop_studies.papers.landscape import table1, table2
+from innerloop_studies.papers.metantk import table2 as metantk_table2
+from innerloop_studies.recorded import duration, in_pages, interval, read, required, table
+from innerloop_studies.recorded.commands import SCALE
 from innerloop_studies.reproduce import REPRODUCTIONS
 from innerloop_studies.reproduce.batch import select
 
@@ -17,6 +22,7 @@ HUGE = re.compile(r"\d{13,}(\.\d+)?")
 HEAD = ("name", "statement", "paper", "here", "holds")
 
 
+@in_pages
 def rows(*words: str) -> str:
     """What was found, statement by statement, of the reproductions that are recorded."""
     lines: list[Sequence[str]] = []
@@ -30,6 +36,7 @@ def rows(*words: str) -> str:
     return table(HEAD, lines) if lines else "Nothing of this is recorded yet."
 
 
+@in_pages
 def found(name: str, statement: str) -> str:
     """What was found of one statement, for a line of text."""
     recorded = read("reproductions", name)
@@ -41,6 +48,7 @@ def found(name: str, statement: str) -> str:
     return cell(fitting[0])
 
 
+@in_pages
 def overview() -> str:
     """Every reproduction: how many of its statements hold, and what it took."""
     lines = []
@@ -49,7 +57,7 @@ def overview() -> str:
         counted = ("not recorded yet", "", "")
         if known:
             holds = [bool(row["holds"]) for row in known["rows"]]
-            counted = (f"{sum(holds)} of {len(holds)}", took(seconds_of(known)), known["ended"][:10])
+            counted = (f"{sum(holds)} of {len(holds)}", duration(seconds_of(known)), known["ended"][:10])
         lines.append((f"`{name}`", cell(redoes), *counted))
     return table(("name", "redoes", "statements that hold", "took", "finished"), lines)
 
@@ -59,6 +67,7 @@ def seconds_of(known: dict[str, Any]) -> float:
     return float(known["seconds"]) + sum(seconds for seconds in known["earlier"] if seconds)
 
 
+@in_pages
 def cost() -> str:
     """What all of them took together, where, and which of them are not recorded."""
     files = {name: known for name in REPRODUCTIONS if (known := read("reproductions", name))}
@@ -68,7 +77,7 @@ def cost() -> str:
     missing = [name for name in REPRODUCTIONS if name not in files]
     said = [
         f"{len(files)} of {len(REPRODUCTIONS)} reproductions are recorded at `{SCALE}`. {sum(statements)} of "
-        f"their {len(statements)} statements hold. Together they took {took(total)} by the clock, "
+        f"their {len(statements)} statements hold. Together they took {duration(total)} by the clock, "
         f"on {machines(files.values())}; other work shared the cores at times."
     ]
     if killed:
@@ -126,6 +135,7 @@ def cell(value: object) -> str:
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
+@in_pages
 def protocols() -> str:
     """How every recorded reproduction was carried out; those that share a protocol stand together."""
     said: dict[str, list[str]] = {}
@@ -146,3 +156,179 @@ def sentence(value: object) -> str:
         inner = (f"({sentence(v)})" if isinstance(v, dict) else sentence(v) for v in value.values())
         return "; ".join(f"{key}: {words}" for key, words in zip(value, inner, strict=True))
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+# ---- tables of their own ----
+
+
+def data_of(name: str) -> dict[str, Any]:
+    """The data behind a reproduction's rows."""
+    return dict(required("reproductions", name)["data"])
+
+
+@in_pages
+def accuracy(name: str, *path: str) -> str:
+    """One accuracy of a reproduction in percent, for a line of text."""
+    value = data_of(name)
+    for key in path:
+        value = value[key]
+    return interval(value, IN_PERCENT[name])
+
+
+IN_PERCENT = {"bridge-table3": 100.0, "landscape-table1": 1.0, "landscape-table2": 1.0}
+"""What makes the numbers that these keep percent."""
+
+
+def bracketed(mean: str, published: float | None) -> str:
+    """A value beside the published one.
+
+    >>> bracketed("64.6 ± 0.8", 84.1), bracketed("64.6 ± 0.1", None)
+    ('64.6 ± 0.8 (84.1)', '64.6 ± 0.1')
+    """
+    return mean if published is None else f"{mean} ({published})"
+
+
+def beside_published(mine: Mapping[str, Any], published: Sequence[float]) -> list[str]:
+    """Accuracies on easy and hard tasks, each beside the published one."""
+    theirs = dict(zip(table1.JUDGED, published, strict=False))
+    return [bracketed(interval(mine[part]), theirs.get(part)) for part in table1.JUDGED]
+
+
+@in_pages
+def alphabets() -> str:
+    """``landscape-table1``: one line for each way to train, easy and hard tasks of both settings."""
+    data, settings = data_of("landscape-table1"), ("Large", "Small")
+    lines = []
+    for arm, about in landscape_alphabets.ARMS.items():
+        optimiser = {"sgd": "SGD", "adam": "Adam"}[about.training.optimiser]
+        lines.append([f"{arm.partition(' ')[0]}, {optimiser} at {power(about.training.rate)}"])
+        for setting in settings:
+            lines[-1] += beside_published(data[f"{setting} {arm}"], table1.PUBLISHED.get((setting, arm), ()))
+    first, *rest = table1.JUDGED
+    return table(["", *(part for name in settings for part in (f"{name} r_H: {first}", *rest))], lines)
+
+
+def power(rate: float) -> str:
+    """A power of ten as one writes it.
+
+    >>> power(1e-3)
+    '10⁻³'
+    """
+    mantissa, _, exponent = f"{rate:.0e}".partition("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"10{raised}" if mantissa == "1" else f"{mantissa}·10{raised}"
+
+
+@in_pages
+def shares() -> str:
+    """``landscape-table2``: by the share of hard tasks in training, and by the way to train."""
+    data = data_of("landscape-table2")
+    lines = []
+    for share in table2.SHARES:
+        for method in table2.METHODS:
+            by = method.replace(" by ", ", ") if " by " in method else f"{method}, SGD"
+            cells = beside_published(data[f"p={share} {method}"], table2.PUBLISHED.get((share, method), ()))
+            lines.append([str(share), by, *cells])
+    return table(("share p of hard tasks", "", *table1.JUDGED), lines)
+
+
+@in_pages
+def methods() -> str:
+    """``bridge-table3``: every method on every data set."""
+    data, columns = data_of("bridge-table3"), table3.PUBLISHED
+    lines = []
+    for name in dict.fromkeys(name for cell in data.values() for name in cell):
+        lines.append([name])
+        for (where, shots), theirs in columns.items():
+            mine = data[f"{where} {shots}"].get(name)
+            reached = interval(mine, IN_PERCENT["bridge-table3"]) if mine else "–"
+            lines[-1].append(bracketed(reached, theirs.get(name)))
+    return table(("method", *(f"{table3.TITLES[where]} {shots}-shot" for where, shots in columns)), lines)
+
+
+SEARCHED_BY = {
+    "MetaNTK-NAS": "MetaNTK and regions",
+    "TE-NAS": "NTK and regions (TE-NAS)",
+    "Regions": "regions alone",
+    "Random": "chance",
+    "Largest": "the largest of a random pool (ours)",
+    "NASWOT": "NASWOT on a random pool (ours)",
+}
+
+
+@in_pages
+def searches() -> str:
+    """``metantk-table2``: what cells were searched by, and what these reach."""
+    (cells,) = data_of("metantk-table2").values()
+    lines = []
+    for name, words in SEARCHED_BY.items():
+        one = cells[name]
+        theirs = [metantk_table2.PUBLISHED[5, shots].get(name) for shots in ("1", "5")]
+        published = ", ".join(f"{pair[0]:.2f}" for pair in theirs if pair)
+        mine = [interval(one["accuracy"][shots], digits=2) for shots in ("1", "5")]
+        size = f"{one['parameters'] / 1e6:.3f} M"
+        lines.append((words, *mine, published, size, f"{one['search_minutes']:.1f}"))
+    head = ("searched by", "1-shot, %", "5-shot, %", "published, mini-ImageNet", "parameters")
+    return table((*head, "search, minutes of one core"), lines)
+
+
+@in_pages
+def races(name: str) -> str:
+    """Problem by problem: the choice, what it loses by, and all methods after long training."""
+    problems = data_of(name)["problems"]
+    methods = list(dict.fromkeys(method for one in problems for method in one["long"]))
+    errors = name == "advice-numbers"
+    head = ("problem", "chosen", "its lead was called", "loses by", *methods)
+    return table(head, [race_line(one, methods, errors) for one in problems])
+
+
+def race_line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequence[str]:
+    """A problem as the cells of a table; the best method stands out.
+
+    >>> one = {"problem": "x", "chosen": "a", "best": "b", "decided": True, "regret": 0.012}
+    >>> race_line({**one, "long": {"a": 0.488, "b": 0.5}}, ["a", "b"], False)
+    ['x', 'a', 'more than chance', '1.2 points', '48.8', '**50.0**']
+    >>> race_line({**one, "long": {"a": 0.506, "b": 0.5}}, ["a", "b", "c"], True)[3:]
+    ['1 %', '0.506', '**0.5**', '']
+    """
+    lost = f"{100 * one['regret']:.0f} %" if errors else f"{100 * one['regret']:.1f} points"
+    cells = [race_score(one["long"][method], errors) if method in one["long"] else "" for method in methods]
+    stands_out = [
+        f"**{cell}**" if method == one["best"] else cell for method, cell in zip(methods, cells, strict=True)
+    ]
+    called = "more than chance" if one["decided"] else "perhaps chance"
+    return [one["problem"], one["chosen"], called, lost, *stands_out]
+
+
+def race_score(value: float | None, errors: bool) -> str:
+    """A score; JSON has nothing for an infinite error.
+
+    >>> race_score(None, True), race_score(4.4e10, True), race_score(118.2, True), race_score(0.605, False)
+    ('diverged', '4.4e+10', '118', '60.5')
+    """
+    if value is None or math.isinf(value):
+        return "diverged"
+    return f"{value:.3g}" if errors else f"{100 * value:.1f}"
+
+
+@in_pages
+def rates(name: str, pattern: str = "*") -> str:
+    """Accuracies in percent at ``auto`` and at every rate of the grid, and what ``auto`` loses."""
+    grid = [f"{rate:g}" for rate in required("reproductions", name)["protocol"]["grid"]]
+    chosen = [one for one in data_of(name)["table"] if fnmatchcase(one["case"], pattern)]
+    return table(("case", "`auto`", *grid, "regret"), [rate_line(one) for one in chosen])
+
+
+def rate_line(one: dict[str, Any]) -> Sequence[str]:
+    """A problem as the cells of a table.
+
+    >>> rate_line({"case": "x", "auto": 0.411, "rate": 0.263, "scores": [0.2, 0.414], "regret": 0.003})
+    ['x', '41.1 at 0.26', '20.0', '41.4', '0.3']
+    """
+    scores = [f"{100 * score:.1f}" for score in one["scores"]]
+    return [
+        one["case"],
+        f"{100 * one['auto']:.1f} at {one['rate']:.2g}",
+        *scores,
+        f"{100 * one['regret']:.1f}",
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias
 
 from innerloop.core.errors import UserError, did_you_mean
@@ -102,3 +103,9 @@ def module_name(name: str) -> str:
     paper, _, rest = name.partition("-")
     room, file = (paper, rest) if paper in PAPERS else ("further", name)
     return f"innerloop_studies.papers.{room}.{file.replace('-', '_')}"
+
+
+def made_by(name: str) -> dict[str, object]:
+    """What the numbers of a reproduction depend on: which version of it, and which torch."""
+    check(name)
+    return {"version": 1, "torch": version("torch")}

@@ -1,0 +1,219 @@
+"""The one way to carry out independent jobs: in processes of this machine, or on a Dask cluster.
+
+A job is plain data, and what is done with it a function of a module: both go to other processes by pickle.
+Jobs know nothing of each other, so their results do not depend on where or in which order they are made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from innerloop.core.children import end_with_parent
+from innerloop.core.cores import available_cores
+from innerloop.core.errors import UserError
+from innerloop.core.telling import tell
+from innerloop.training.execution.starting import GRACE, KILLED, beginning, end_pool, new_pool
+
+Job = TypeVar("Job")
+Value = TypeVar("Value")
+
+RETRIES = 3
+"""How often worker processes may be killed before that is called an error."""
+
+LOOK = 0.1
+"""Seconds between looks at the clock, where there is a time to keep."""
+
+LOST = (
+    "the cluster's scheduler is gone; what is finished is kept: run the same command again once it is back."
+)
+
+
+class OutOfTimeError(Exception):
+    """Jobs were ended because their time was up."""
+
+
+@contextlib.contextmanager
+def open_executor(
+    workers: int | None = None, cluster: str | None = None, threads: int = 1, *, separate: bool = False
+) -> Iterator[Executor]:
+    """An executor while the context lasts; after an error or an interrupt jobs that are under way are ended.
+
+    Args:
+        workers: how many jobs at a time on this machine, one per core by default; with ``cluster="slurm"``,
+            how many Slurm jobs are asked for. One worker is this process, unless ``separate``.
+        cluster: a Dask scheduler (``tcp://host:8786``, or the file that it wrote), or ``slurm``.
+        threads: of torch for each job.
+        separate: also a single worker is a process of its own, whose jobs can be ended.
+    """
+    if workers is not None and workers < 1:
+        raise UserError(f"workers={workers} is not a number of processes: give 1 or more.")
+    if cluster is not None:
+        from innerloop.runs.cluster import open_cluster
+
+        with open_cluster(cluster, workers, threads) as executor:
+            yield executor
+        return
+    workers = workers or available_cores()
+    if workers == 1 and not separate:
+        yield Here(threads)
+        return
+    pool = Processes(workers, threads)
+    try:
+        yield pool
+    except BaseException:
+        pool.end()
+        raise
+    pool.shutdown(cancel_futures=True)
+
+
+def as_finished(
+    executor: Executor,
+    function: Callable[[Job], Value],
+    jobs: Sequence[Job],
+    *,
+    left: Callable[[], float] | None = None,
+    say: Callable[[str], object] = tell,
+) -> Iterator[tuple[int, Value]]:
+    """The place of every job and its value, as they finish; a job whose worker was killed is done again.
+
+    >>> with open_executor(1) as executor:
+    ...     sorted(as_finished(executor, abs, [-1, 2]))
+    [(0, 1), (1, 2)]
+    """
+    if isinstance(executor, Here):
+        for place, job in enumerate(jobs):
+            if left is not None and left() <= 0:
+                raise OutOfTimeError
+            yield place, executor.submit(function, job).result()
+        return
+    todo, killed = dict(enumerate(jobs)), 0
+    while todo:
+        places = {executor.submit(function, job): place for place, job in todo.items()}
+        try:
+            for future in _done(places, left):
+                value = future.result()
+                del todo[places[future]]
+                yield places[future], value
+        except BrokenProcessPool:
+            killed += 1
+            time.sleep(GRACE)  # whoever ends processes may be about to end this one
+            if killed > RETRIES:
+                raise UserError(KILLED) from None
+            say("a worker process was killed, perhaps for want of memory; its work is done again")
+        except CancelledError:
+            raise UserError(LOST) from None
+        except Exception as error:
+            if type(error).__name__ == "KilledWorker":  # Dask's, after three workers were
+                raise UserError(KILLED) from None
+            raise
+        finally:
+            for future in places:
+                future.cancel()
+
+
+def in_order(
+    executor: Executor,
+    function: Callable[[Job], Value],
+    jobs: Sequence[Job],
+    *,
+    left: Callable[[], float] | None = None,
+) -> Iterator[Value]:
+    """The values of jobs in the order of the jobs, each as soon as those before it are there.
+
+    >>> with open_executor(1) as executor:
+    ...     list(in_order(executor, abs, [-1, 2]))
+    [1, 2]
+    """
+    ready: dict[int, Value] = {}
+    following = 0
+    for place, value in as_finished(executor, function, jobs, left=left):
+        ready[place] = value
+        while following in ready:
+            yield ready.pop(following)
+            following += 1
+
+
+def _done(places: dict[Future[Value], int], left: Callable[[], float] | None) -> Iterator[Future[Value]]:
+    """Futures as they finish; those that ended well come before those whose worker was killed."""
+    waiting = set(places)
+    while waiting:
+        done, waiting = wait(waiting, None if left is None else LOOK, FIRST_COMPLETED)
+        yield from sorted(done, key=lambda future: (future.exception() is not None, places[future]))
+        if waiting and left is not None and left() <= 0:
+            raise OutOfTimeError
+
+
+class Here(Executor):
+    """Jobs in this process, one after the other, with the threads that workers would have."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Carries out a job at once; an interrupt ends it."""
+        from innerloop.training.execution.plan import Plan, torch_threads
+
+        future = Future[Any]()
+        try:
+            with torch_threads(Plan("loop", self._threads)):
+                future.set_result(function(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Processes(Executor):
+    """Worker processes of this machine; where one is killed, the next job finds new ones."""
+
+    def __init__(self, workers: int, threads: int = 1, method: str | None = None) -> None:
+        self._workers, self._threads, self._method = workers, threads, method
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hands a job out."""
+        with beginning():
+            try:
+                return self._opened().submit(function, *args, **kwargs)
+            except BrokenProcessPool:
+                self.end()
+                return self._opened().submit(function, *args, **kwargs)
+
+    def _opened(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = new_pool(self._workers, _begin, os.getpid(), self._threads, method=self._method)
+        return self._pool
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Lets go of the processes, after what they are at work on if ``wait``."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait, cancel_futures=cancel_futures)
+
+    def end(self) -> None:
+        """Ends the processes at once; what they were at work on is lost."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            end_pool(pool)
+
+
+def _begin(parent: int, threads: int) -> None:
+    """In a worker: its threads; Ctrl-C at the terminal reaches the parent alone, and no child survives it."""
+    import torch
+
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+    end_with_parent(parent)
+    torch.set_num_threads(threads)

@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from innerloop.nets import Network as Network
     from innerloop.nets import backbone as backbone
     from innerloop.nets import from_module as from_module
-    from innerloop.nets.conv4 import conv4 as conv4
+    from innerloop.nets.convolutional import conv4 as conv4
     from innerloop.nets.mlp import mlp as mlp
     from innerloop.nets.resnet12 import resnet12 as resnet12
     from innerloop.nets.wide_resnet import wide_resnet as wide_resnet

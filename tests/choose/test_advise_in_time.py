@@ -22,7 +22,7 @@ from innerloop.choose.race import Rungs
 from innerloop.choose.recommend import recommend
 from innerloop.choose.request import read_advise
 from innerloop.choose.trials import Costs, map_jobs
-from innerloop.classify.features.backbone import Backbone
+from innerloop.classify.backbones import Backbone
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.statistics import mean_interval
 from innerloop.data.source import only_rows

@@ -10,7 +10,7 @@ from scipy.stats import kendalltau, spearmanr
 from sklearn.metrics import ndcg_score
 
 from innerloop.choose.agreement import agreement, better_half, split_half
-from innerloop.testing.tolerance import LAST_BITS, ROUNDED
+from innerloop.testing.closeness import LAST_BITS, ROUNDED
 
 
 def _drawn(seed: int, ties: bool) -> tuple[np.ndarray, np.ndarray]:

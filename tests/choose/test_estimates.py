@@ -13,7 +13,7 @@ from innerloop.choose.regions import PATIENCE, count_regions, different_inputs
 from innerloop.core.errors import UserError
 from innerloop.nets.mlp import mlp
 from innerloop.tasks import get_family, make_sampler
-from innerloop.testing.tolerance import CHAINED
+from innerloop.testing.closeness import CHAINED
 from innerloop.theory.estimates.hardness import rank_tasks
 from innerloop.theory.estimates.landscape import closed_landscape
 from innerloop.theory.estimates.landscape_features import Step, View, look_at

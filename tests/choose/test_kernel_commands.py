@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from innerloop.cli.main import main
-from innerloop.kernels.meta.compare import mean_error
-from innerloop.testing.tolerance import CHAINED
+from innerloop.kernels.meta.predict import mean_error
+from innerloop.testing.closeness import CHAINED
 from innerloop_studies.bench import metakernel
 
 SMALL = ["dim=5", "scale=sphere", "depth=4", "n_tasks=4", "shots=3", "test_tasks=3", "repeats=3", "seed=0"]

@@ -16,7 +16,7 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.recipe.flat import read_flat
 from innerloop.report.plots.landscape_page import landscape_page
-from innerloop.testing.tolerance import CHAINED, ROUNDED
+from innerloop.testing.closeness import CHAINED, ROUNDED
 from innerloop.theory.estimates.landscape import ClosedLandscape
 from oracles.browser import opened
 from oracles.landscape import equations_10_and_11

@@ -34,8 +34,15 @@ from innerloop.report.rate_section import rate_view
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler, get_family, make_sampler
-from innerloop.testing.closeness import assert_close, assert_trees_equal
-from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, ROUNDED, SUMMED
+from innerloop.testing.closeness import (
+    CHAINED,
+    CONDITIONED,
+    DEEP,
+    ROUNDED,
+    SUMMED,
+    assert_close,
+    assert_trees_equal,
+)
 from innerloop.theory.estimates.features import head_scales, head_stacks, raw_stacks
 from innerloop.theory.estimates.tangent import (
     gradient_size,

@@ -33,8 +33,7 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.nets import conv4, from_module, mlp
 from innerloop.nets.network import apply
 from innerloop.nets.resnet12 import resnet12
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, CONDITIONED, ROUNDED
+from innerloop.testing.closeness import CHAINED, CONDITIONED, ROUNDED, assert_close
 from oracles.metakernels import regression_tasks
 from oracles.ntk_loop import ntk, reduced
 from oracles.scores import (

@@ -31,7 +31,7 @@ from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.nets.cells import Choices, all_choices, to_table
 from innerloop.nets.cells.genotype import EDGES, check_genotype
-from innerloop.testing.tolerance import CONDITIONED, SINGLE_BITS
+from innerloop.testing.closeness import CONDITIONED, SINGLE_BITS
 from oracles.prune import slow_condition, slow_prune, slow_regions
 from oracles.race import slow_race
 

@@ -27,7 +27,7 @@ from innerloop.nets.cells import PUBLISHED, all_choices, cell_network, to_table
 from innerloop.nets.cells.genotype import check_genotype
 from innerloop.nets.factory import build_backbone
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
-from innerloop.testing.tolerance import SINGLE_SUMMED
+from innerloop.testing.closeness import SINGLE_SUMMED
 
 
 def test_every_cell_candidate_is_a_genotype_and_has_one_number() -> None:

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from innerloop.classify import FewShotClassifier
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
-from innerloop.testing.tolerance import SINGLE, SINGLE_SUMMED, SOLVED_ROUGHLY
+from innerloop.testing.closeness import SINGLE, SINGLE_SUMMED, SOLVED_ROUGHLY
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from PIL import Image
 from innerloop.classify import FewShotClassifier
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
-from innerloop.testing.tolerance import SINGLE
+from innerloop.testing.closeness import SINGLE
 
 QUICK: dict[str, Any] = {"filters": 8, "steps": 2, "batch": 1, "shots": 1, "queries": 2}
 
@@ -166,7 +166,7 @@ def test_transductive_queries_are_judged_together(pictures: np.ndarray) -> None:
 
 @pytest.mark.parametrize("name", ["nonsense", "logistik"])
 def test_a_bad_head_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    import innerloop.classify.estimator.training as module
+    import innerloop.classify.few_shot_classifier as module
 
     monkeypatch.setattr(module, "train", lambda *_, **__: pytest.fail("it trained first"))
     with pytest.raises(UserError, match="unknown head") as caught:
@@ -190,7 +190,7 @@ def test_numbers_that_are_none_are_named(trained: FewShotClassifier, pictures: n
 def test_predict_names_weights_that_are_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import innerloop.classify.predicting.loading as module
+    import innerloop.classify.files as module
     from innerloop.cli.main import main
     from innerloop.experiment.recipe.library import load_recipe
     from innerloop.experiment.run import train

@@ -18,21 +18,17 @@ from PIL import Image
 
 import innerloop as il
 from innerloop.classify import Backbone, TimeLeft, extract, open_backbone
-from innerloop.classify.features import cache as caching
-from innerloop.classify.features import overlap
-from innerloop.classify.features.cache import FeatureFiles
-from innerloop.classify.features.extracting import _parts
-from innerloop.classify.features.files import read_backbone, write_backbone
-from innerloop.classify.features.items import listed
-from innerloop.classify.features.known import digests
-from innerloop.classify.features.plans import plans_for, run_parts
+from innerloop.classify import cache as caching
+from innerloop.classify.backbones import overlap, read_backbone, write_backbone
+from innerloop.classify.cache import FeatureFiles, digests
+from innerloop.classify.features import _parts, plans_for, run_parts
+from innerloop.classify.items import listed
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.tensors import write_tensors
 from innerloop.data import from_arrays
 from innerloop.nets import conv4
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import SINGLE, SINGLE_SUMMED
+from innerloop.testing.closeness import SINGLE, SINGLE_SUMMED, assert_close
 from innerloop.training.execution.plan import Plan
 
 LOOK = Preprocessing((16, 16), "share", share=0.9, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -115,9 +111,7 @@ def test_files_that_have_not_changed_are_not_read_again(
     assert not cache.exists()  # they are seconds old: they may change once more without a later time
     assert digests(items, cache, 2, clock=lambda: time.time() + 10) == first
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "innerloop.classify.features.items.read_bytes", lambda _: pytest.fail("a file is read again")
-        )
+        patch.setattr("innerloop.classify.items.read_bytes", lambda _: pytest.fail("a file is read again"))
         assert digests(items[::-1], cache, 1) == first[::-1]
     path = items[1].given
     assert isinstance(path, Path)
@@ -427,7 +421,7 @@ def test_timm_says_how_pictures_must_look(monkeypatch: pytest.MonkeyPatch) -> No
     """By a stand-in. The real library was not run."""
     from types import ModuleType, SimpleNamespace
 
-    from innerloop.nets.timm_pictures import timm_preprocessing
+    from innerloop.nets.pretrained import timm_preprocessing
 
     config = SimpleNamespace(
         input_size=(3, 224, 224), crop_pct=0.875, crop_mode="center", interpolation="bicubic",

@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from innerloop.classify.estimator.head import FewShotHead
-from innerloop.testing.tolerance import SOLVED
+from innerloop.classify.few_shot_head import FewShotHead
+from innerloop.testing.closeness import SOLVED
 
 
 @parametrize_with_checks([FewShotHead()])

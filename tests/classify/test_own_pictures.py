@@ -21,7 +21,7 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.testing.tolerance import CHAINED, SINGLE, SINGLE_SUMMED, SOLVED
+from innerloop.testing.closeness import CHAINED, SINGLE, SINGLE_SUMMED, SOLVED
 from support.picture_runs import random_backbone
 
 pytestmark = pytest.mark.usefixtures("own_folder", "own_data")

@@ -17,20 +17,19 @@ from PIL import Image
 
 import innerloop.experiment.pictures as picture_data
 from innerloop.classify import FewShotClassifier
-from innerloop.classify.predicting.adaptation import pack_state, unpack_state
-from innerloop.classify.predicting.loading import predictor_from
-from innerloop.classify.predicting.predictor import predict_arrays
-from innerloop.classify.takeaway.card import card_file
+from innerloop.classify.card import card_file
+from innerloop.classify.files import predictor_from
+from innerloop.classify.heads import pack_state, recipe_for, unpack_state
+from innerloop.classify.predictor import predict_arrays
 from innerloop.cli.main import main
 from innerloop.cli.predict_options import names_a_model
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
-from innerloop.experiment.classifier_recipe import recipe_for
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.trust import UntrustedCodeError
 from innerloop.experiment.run import train
-from innerloop.testing.tolerance import ROUNDED, SINGLE, SINGLE_SUMMED
+from innerloop.testing.closeness import ROUNDED, SINGLE, SINGLE_SUMMED
 from support.places import FIXTURES
 
 CLASSIFIERS = FIXTURES / "classifiers-0.1"

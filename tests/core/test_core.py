@@ -24,8 +24,7 @@ from innerloop.core.losses import LOSSES, get_loss, is_classification, rate_fact
 from innerloop.core.random import Draws, derive_seed, generator, hashed_bits, hashed_uniform
 from innerloop.core.statistics import mean_interval, paired_difference, t_quantile_975
 from innerloop.core.types import Task, TaskBatch, stack_tasks
-from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_close
-from innerloop.testing.tolerance import printed
+from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_close, printed
 from oracles import problems
 
 # ---- random numbers ----

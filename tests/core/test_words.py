@@ -61,7 +61,7 @@ def test_no_room_below_recipes_knows_what_a_recipe_calls_things() -> None:
     named = [(place, text) for room in BELOW_RECIPES for place, text in texts(room) if key.search(text)]
     assert [one for one in named if not one[0].startswith(ABOUT_RECIPES)] == []
     assert key.search("set outer.clip=10")
-    assert not key.search("innerloop.tasks.sine")
+    assert not key.search("innerloop.tasks.families")
 
 
 def placeholders(room: str) -> set[str]:

@@ -20,7 +20,7 @@ from PIL import Image
 
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
-from innerloop.data import bounds
+from innerloop.data import archives as bounds
 from innerloop.data.archives import Archive
 from innerloop.data.folder import FolderOptions
 from innerloop.data.opening import open_path

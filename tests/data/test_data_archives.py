@@ -13,7 +13,7 @@ import pytest
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
 from innerloop.data.get import adopt
-from innerloop.data.npz import stream_rows
+from innerloop.data.layouts.tiered_imagenet import stream_rows
 from support.data_files import cifar_members, omniglot_members, small, write_tar, write_zip
 
 CLASSES = ("Greek/character01", "Greek/character02", "Latin/character01")
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
 
 
 def test_arrays_are_streamed_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("innerloop.data.npz.BLOCK", 1000)
+    monkeypatch.setattr("innerloop.data.layouts.tiered_imagenet.BLOCK", 1000)
     array = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), dtype=np.uint8)
     for save in (np.savez, np.savez_compressed):
         save(tmp_path / "x.npz", images=array, other=np.arange(3))

@@ -193,7 +193,7 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
     code = (
         "import sys, innerloop.data, innerloop.cli.data\n"
         f"innerloop.data.open_source({str(root)!r})\n"
-        "import innerloop.data.get, innerloop.data.inspect, innerloop.data.listing\n"
+        "import innerloop.data.get, innerloop.data.listing, innerloop.data.listing\n"
         "print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)

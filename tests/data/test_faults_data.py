@@ -16,8 +16,7 @@ from PIL import Image
 
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
-from innerloop.data.arrays import from_arrays
-from innerloop.data.dataset import from_dataset
+from innerloop.data.arrays import from_arrays, from_dataset
 from innerloop.data.folder import FolderOptions
 from innerloop.data.opening import open_path
 from innerloop.data.pictures import BadPictureError, open_picture

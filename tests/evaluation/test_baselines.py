@@ -19,9 +19,9 @@ from innerloop.evaluation.frozen import evaluate_head
 from innerloop.evaluation.protocol import Protocol
 from innerloop.evaluation.scores import Evaluation
 from innerloop.experiment.recipe.protocols import baselines_line
-from innerloop.nets.conv4 import conv4
+from innerloop.nets.convolutional import conv4
 from innerloop.tasks.few_shot import few_shot
-from innerloop.testing.tolerance import SINGLE
+from innerloop.testing.closeness import SINGLE
 
 PROTOCOL = Protocol(ways=4, shots=2, queries=3, episodes=12, norm="group", seed=5)
 

@@ -18,14 +18,13 @@ from PIL import Image
 import innerloop as il
 from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval
-from innerloop.evaluation.episodes import Episodes, TaskKind, differences, other_episodes
+from innerloop.evaluation.episodes import Episodes, TaskKind, differences, drawn_episodes
 from innerloop.evaluation.scores import Evaluation
 from innerloop.experiment.compare import compare_runs
 from innerloop.experiment.data import build_data
 from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
-from innerloop.experiment.recipe.told import told_episodes
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sweeps.runs import judged as judged_run
 from innerloop.experiment.sweeps.table import table_of
@@ -53,7 +52,7 @@ BASES = {
 
 SAME = [
     ("sine", "tasks.settings.amplitude=[0.1,5]"),  # the family's own default
-    ("sine", "tasks.family=innerloop.tasks.sine:sine"),
+    ("sine", "tasks.family=innerloop.tasks.families:sine"),
     ("sine", "tasks.shots=9 eval.shots=4"),
     ("sine", "tasks.n_tasks=3 tasks.resample=false"),
     ("sine", "tasks.ways=7 tasks.balanced=false tasks.choice=one-group data.rotations=true"),
@@ -248,7 +247,7 @@ def test_a_later_versions_description_is_not_taken_for_ours() -> None:
     told = {**episodes_of(make_recipe(SINE)).as_dict(), "weather": "rain"}
     with pytest.raises(ValueError, match="weather"):
         Episodes.from_dict(told)
-    assert told_episodes({}, {"drawn": told}, {}) is None
+    assert drawn_episodes({"drawn": told}) is None
 
 
 def test_python_refuses_scores_of_other_episodes() -> None:
@@ -269,7 +268,7 @@ def test_python_refuses_scores_of_other_episodes() -> None:
 
 def test_telling_episodes_apart_needs_no_torch() -> None:
     code = (
-        "import sys, innerloop.evaluation.episodes, innerloop.evaluation, innerloop.experiment.recipe.told\n"
+        "import sys, innerloop.evaluation.episodes, innerloop.evaluation, innerloop.evaluation.episodes\n"
         "heavy = {'torch', 'numpy'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
@@ -390,60 +389,13 @@ def test_training_and_use_do_not_prevent_a_comparison(glyph: Path, tmp_path: Pat
     assert compare_runs(glyph, norm, []).comparison.difference.n == 6
 
 
-def without(run: Path, *keys: str) -> Path:
-    """Files as earlier versions wrote them."""
-    for file in (run / "eval").glob("*.json"):
-        told = json.loads(file.read_text())
-        protocol = {key: value for key, value in told["protocol"].items() if key not in keys}
-        told = {key: value for key, value in {**told, "protocol": protocol}.items() if key not in keys}
-        file.write_text(json.dumps(told))
-    return run
-
-
-OLDEST = ("drawn", "changed", "test_classes")
-
-
-def test_earlier_files_of_functions_compare_with_ours(wave: Path, tmp_path: Path) -> None:
-    for keys in (("drawn",), OLDEST):
-        old = without(again(wave, tmp_path / f"old{len(keys)}"), *keys)
-        assert pair(load_run(old), load_run(wave)).difference is not None
-    noisy = without(again(wave, tmp_path / "noisy", "tasks.noise=0.5"), *OLDEST)
-    assert pair(load_run(noisy), load_run(wave)).reason == "other episodes (noise 0 and 0.5)"
-    (file,) = (noisy / "eval").glob("*.json")
-    file.write_text(json.dumps({**json.loads(file.read_text()), "drawn": {"seed": "damaged"}}))
-    assert "this run was judged by an earlier version" in pair(load_run(noisy), load_run(wave)).reason
-
-
-def test_earlier_files_of_pictures_compare_as_far_as_they_tell(glyph: Path, tmp_path: Path) -> None:
-    ours = load_run(glyph)
-    told = load_run(without(again(glyph, tmp_path / "told"), "drawn"))  # its classes stand in the protocol
-    assert pair(told, ours).difference is not None
-    old, twin = (load_run(without(again(glyph, tmp_path / name), *OLDEST)) for name in ("old", "twin"))
-    assert pair(old, twin).difference is not None
-    reason = pair(old, ours).reason
-    assert reason.startswith("this run was judged by an earlier version")
-    assert reason.endswith("`innerloop eval RUN` judges it again")
-    assert pair(ours, old).reason.startswith("the reference was judged by an earlier version")
-    other = load_run(without(again(glyph, tmp_path / "other", "eval.seed=1"), *OLDEST))
-    assert pair(other, ours).reason == "other episodes (seed 0 and 1)"  # that much is known
-    elsewhere = load_run(without(again(glyph, tmp_path / "elsewhere", "data.rotations=true"), *OLDEST))
-    assert pair(elsewhere, old).difference is None
-
-
-def test_settings_given_to_an_earlier_eval_count(glyph: Path, tmp_path: Path) -> None:
-    old = Path(shutil.copytree(glyph, tmp_path / "old"))
-    shutil.rmtree(old / "eval")
-    evaluate_run(old, ["tasks.choice=one-group", "eval.shots=3"])
-    reason = pair(load_run(without(old, "drawn")), load_run(glyph)).reason
-    assert reason == "other episodes (shots 2 and 3, choice any and one-group)"
-
-
-def test_code_that_only_a_file_names_is_not_imported() -> None:
-    recipe = {"tasks": {"family": "nowhere.to_be_found:waves", "settings": {"dim": 3}}}
-    evaluation = {"changed": {}, "scores": [1.0, 2.0], "protocol": {}}
-    old = told_episodes(recipe, evaluation, {})
-    assert old is not None
-    assert other_episodes(old, old) == ""
-    new = Episodes("nowhere.to_be_found:waves", (TaskKind(10, 10),), 2, 0, settings=(("dim", 3), ("b", 1)))
-    assert "judged by an earlier version" in other_episodes(old, new)
-    assert other_episodes(old, dataclasses.replace(new, noise=0.1)) == "other episodes (noise 0 and 0.1)"
+def test_an_evaluation_that_does_not_say_its_episodes_is_compared_with_nothing(
+    wave: Path, tmp_path: Path
+) -> None:
+    copied = again(wave, tmp_path / "damaged")
+    (file,) = (copied / "eval").glob("*.json")
+    for drawn in ({"seed": "damaged"}, None):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "drawn": drawn}))
+        reason = pair(load_run(copied), load_run(wave)).reason
+        assert reason.startswith("the evaluation of this run does not say which episodes it saw")
+        assert reason.endswith("`innerloop eval RUN` judges it again")

@@ -17,8 +17,7 @@ from innerloop.evaluation import evaluate
 from innerloop.learners import Adapted, Learner, anil, boil, maml, maml_lslr, meta_sgd, non_adaptive
 from innerloop.nets import NORM_POLICIES, conv4, mlp
 from innerloop.tasks import Sampler, get_family, make_sampler
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import ROUNDED
+from innerloop.testing.closeness import ROUNDED, assert_close
 from innerloop.training import Plan
 from oracles import maml_loop, problems
 from oracles.forward import conv4_forward, mlp_forward

@@ -15,7 +15,7 @@ from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import Protocol, evaluate_features
 from innerloop.evaluation.grid import Setting, fit_grid, grid_of, judge_grid
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.testing.tolerance import ROUNDED, SOLVED, SOLVED_ROUGHLY
+from innerloop.testing.closeness import ROUNDED, SOLVED, SOLVED_ROUGHLY
 from oracles.frozen_loop import estimator
 from oracles.head_grid import grid_by_hand
 

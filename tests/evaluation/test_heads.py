@@ -30,8 +30,7 @@ from innerloop.learners.fine_tuning import BIAS, WEIGHT, fine_tune
 from innerloop.nets import NORM_POLICIES, Network, conv4, mlp
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY
+from innerloop.testing.closeness import SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY, assert_close
 from innerloop.training import Plan
 from oracles import frozen_loop, problems, solvers_sklearn
 
@@ -359,7 +358,7 @@ def test_new_pictures_are_labelled_by_the_head_that_was_asked_for(
 ) -> None:
     from PIL import Image
 
-    from innerloop.classify.predicting.predict import predict_pictures
+    from innerloop.classify.predict import predict_pictures
 
     run = pretrained(tmp_path / "runs")
     for c in range(3):

@@ -8,12 +8,12 @@ import torch
 from innerloop.core.losses import get_loss
 from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import Protocol, evaluate, evaluate_head
-from innerloop.evaluation.predicted import Predicted, marks, predicted
+from innerloop.evaluation.labelling import Predicted, marks, predicted
 from innerloop.learners import protonet
 from innerloop.nets import conv4
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
-from innerloop.testing.tolerance import SINGLE_CHAINED
+from innerloop.testing.closeness import SINGLE_CHAINED
 from innerloop.training import Plan
 
 MIXTURE = [Kind(Shape(3, 1, 2)), Kind(Shape(4, 2, 3))]

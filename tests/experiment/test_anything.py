@@ -13,20 +13,20 @@ import torch
 from PIL import Image
 
 import innerloop as il
-from innerloop.classify import Backbone, extract
-from innerloop.classify.features import opening
+from innerloop.classify import Backbone, evaluate_backbone, extract
+from innerloop.classify import backbones as opening
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
 from innerloop.data.preparing import prepare
-from innerloop.evaluation import Protocol, evaluate_backbone, evaluate_features, evaluate_head
+from innerloop.evaluation import Protocol, evaluate_features, evaluate_head
 from innerloop.experiment import pretrained
 from innerloop.experiment.beside import before_training
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.pretrained import seen_word
-from innerloop.experiment.recipe.backbone import backbone_recipe
+from innerloop.experiment.recipe.judging import backbone_recipe
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
 from innerloop.nets import backbone, conv4
@@ -184,7 +184,7 @@ def test_files_of_a_folder_are_read_in_their_own_size(
         seen.extend(given)
         return real(net, given, **more)
 
-    monkeypatch.setattr("innerloop.classify.pretrained.extract", watched)
+    monkeypatch.setattr("innerloop.classify.backbone_evaluation.extract", watched)
     told = call(capsys, "eval", "--backbone", KIND, str(folder), "eval.episodes=2")
     assert [told["protocol"][name] for name in ("ways", "shots", "queries")] == [2, 1, 2]
     assert {path.parent.parent.parent for path in seen} == {folder}

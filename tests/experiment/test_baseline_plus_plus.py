@@ -12,7 +12,7 @@ from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.weights import for_test
-from innerloop.testing.tolerance import ROUNDED
+from innerloop.testing.closeness import ROUNDED
 from oracles import frozen_loop
 
 TINY = [

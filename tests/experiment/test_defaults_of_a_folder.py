@@ -8,7 +8,7 @@ import pytest
 
 from innerloop.choose.request import read_advise
 from innerloop.experiment.pictures import build_kinds
-from innerloop.experiment.recipe.backbone import backbone_recipe, with_folder
+from innerloop.experiment.recipe.judging import backbone_recipe, with_folder
 from innerloop.experiment.recipe.library import load_recipe
 from support.picture_runs import draw_noise
 

@@ -17,7 +17,7 @@ import pytest
 from innerloop.cli.main import main
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.run import evaluate_run
-from innerloop.testing.tolerance import SINGLE_CHAINED
+from innerloop.testing.closeness import SINGLE_CHAINED
 from support.places import FIXTURES
 
 RUNS = sorted(path for path in FIXTURES.glob("runs-*/*") if path.is_dir())

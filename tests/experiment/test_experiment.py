@@ -26,7 +26,7 @@ from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
-from innerloop.testing.tolerance import ROUNDED
+from innerloop.testing.closeness import ROUNDED
 from innerloop.training import Plan
 from support.picture_runs import draw_noise, forget_pictures, run_on_folder
 

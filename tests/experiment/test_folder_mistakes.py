@@ -9,8 +9,8 @@ from PIL import Image
 from test_folder_training import WRONG, animals, draw
 
 from innerloop.classify import Backbone, FewShotClassifier
-from innerloop.classify.predicting.predict import predict_pictures
-from innerloop.classify.predicting.told import PredictResult
+from innerloop.classify.predict import predict_pictures
+from innerloop.classify.results import PredictResult
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from support.picture_runs import random_backbone
@@ -23,7 +23,7 @@ def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     """A Conv4 of random weights, as if somebody had trained it; the command finds it."""
     how = Preprocessing((28, 28), "fill", mean=(0.1,), std=(0.3,), colour="grey")
     net = random_backbone(tmp_path, how, filters=2)
-    monkeypatch.setattr("innerloop.classify.predicting.predict.open_backbone", lambda _: net)
+    monkeypatch.setattr("innerloop.classify.predict.open_backbone", lambda _: net)
     return net
 
 

@@ -15,7 +15,7 @@ import pytest
 from safetensors import safe_open
 
 from innerloop.classify import Backbone, FewShotClassifier
-from innerloop.classify.features.cache import FeatureFiles
+from innerloop.classify.cache import FeatureFiles
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing

@@ -23,7 +23,7 @@ import torch
 import innerloop
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.testing.tolerance import CHAINED, ROUNDED
+from innerloop.testing.closeness import CHAINED, ROUNDED
 from innerloop.training import Plan, initial_state
 from innerloop.training import loop as fit
 from oracles.patience import PATIENCE

@@ -19,7 +19,7 @@ from innerloop.experiment.judged import Judged
 from innerloop.experiment.kept import KEPT
 from innerloop.experiment.run import evaluate_run, resume
 from innerloop.runs.manifest import update_manifest
-from innerloop.testing.tolerance import ROUNDED
+from innerloop.testing.closeness import ROUNDED
 from support.picture_runs import draw_noise, forget_pictures, run_on_folder
 
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kite", "lark", "mole")

@@ -12,7 +12,6 @@ from PIL import Image
 
 from innerloop.core.errors import UserError
 from innerloop.data import ImageSource
-from innerloop.experiment.recipe.judged import kinds_asked
 from innerloop.experiment.recipe.library import (
     header,
     load_recipe,
@@ -21,6 +20,7 @@ from innerloop.experiment.recipe.library import (
     shipped_names,
     shipped_recipes,
 )
+from innerloop.experiment.recipe.protocols import kinds_asked
 from innerloop.experiment.recipe.settings import recipe_from_toml, recipe_to_toml
 from innerloop.tasks.families import FAMILIES
 

@@ -22,7 +22,7 @@ from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run import evaluate_run, resume, train
 from innerloop.learners import LEARNERS, Learner
-from innerloop.nets.conv4 import conv4
+from innerloop.nets.convolutional import conv4
 from innerloop.report.read_run import headline, load_run
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest

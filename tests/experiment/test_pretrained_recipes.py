@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from innerloop.classify import extract
-from innerloop.classify.predicting.loading import load_model
+from innerloop.classify.files import backbone_of, load_model, run_backbone
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.experiment import pretrained
-from innerloop.experiment.backbones import backbone_of, run_backbone
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pretrained import own_scale, seen_notes
 from innerloop.experiment.recipe.schema import Recipe
@@ -26,7 +25,7 @@ from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
 from innerloop.nets import backbone
 from innerloop.runs.manifest import read_manifest
-from innerloop.testing.tolerance import SINGLE_CHAINED, SINGLE_SUMMED
+from innerloop.testing.closeness import SINGLE_CHAINED, SINGLE_SUMMED
 from support.picture_runs import draw_splits
 
 KIND = "efficientnet-lite0"

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from innerloop.classify import FewShotClassifier
-from innerloop.classify.predicting.truth import truth_of
+from innerloop.classify.results import truth_of
 from innerloop.cli.main import main
 from innerloop.cli.predict import _said, _truth_lines
 from innerloop.core.preprocessing import Preprocessing

@@ -19,14 +19,13 @@ from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.parts import Parts, build
-from innerloop.experiment.recipe.judged import refuse_mixed_ways
 from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.protocols import refuse_mixed_ways
 from innerloop.experiment.weights import for_test
 from innerloop.learners import LEARNERS, episodic
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import Sampler
-from innerloop.testing.closeness import assert_trees_close
-from innerloop.testing.tolerance import CHAINED, CONDITIONED, ROUNDED
+from innerloop.testing.closeness import CHAINED, CONDITIONED, ROUNDED, assert_trees_close
 from innerloop.training import Gradient, Plan, meta_gradient
 from oracles import frozen_loop
 

@@ -37,7 +37,7 @@ TINY = [
 MODULE = """
 from pathlib import Path
 from torch import nn
-from innerloop.tasks.sine import sine as lines
+from innerloop.tasks.families import sine as lines
 Path(__file__).with_name("imported").touch()
 def net(width=3):
     return nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
@@ -272,12 +272,10 @@ def test_recipes_of_files_have_few_doors() -> None:
     assert users == {
         "experiment/recipe/settings.py",  # recipe_from_toml asks
         "experiment/recipe/library.py",  # load_recipe asks; read_recipe says that it does not
-        "experiment/recipe/started.py",  # compares settings
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
         "experiment/trained.py",  # shows it
-        "experiment/judged.py",  # tells which tasks were judged
         "experiment/sweeps/grid.py",  # asks for all cells together
-        "experiment/backbone_run.py",  # takes pictures and protocol; network and family are its own
+        "classify/backbone_evaluation.py",  # takes pictures and protocol; network and family are its own
         "experiment/sweeps/runs.py",  # compares with a run that lies there already
         "cli/show.py",  # prints
         "cli/train.py",  # looks how many ranks to start; each of them asks
@@ -287,7 +285,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         for path in SOURCES.rglob("*.py")
         if "safe_open(" in path.read_text() and "make_recipe(" in path.read_text()
     }
-    assert saved == {"classify/predicting/files.py"}  # a recipe in a saved classifier: asks
+    assert saved == {"classify/files.py"}  # a recipe in a saved classifier: asks
     importers = {
         path.relative_to(SOURCES).as_posix()
         for path in SOURCES.rglob("*.py")
@@ -295,10 +293,8 @@ def test_recipes_of_files_have_few_doors() -> None:
     }
     assert importers == {
         "core/lazy.py",  # our own names
-        "bench/search_modules.py",  # opacus
-        "reproduce/__init__.py",
         "nets/factory.py",  # timm
-        "classify/takeaway/files.py",  # onnx and its runtime
+        "classify/export.py",  # onnx and its runtime
         "runs/tracking.py",  # trackio or wandb, the only words that run.track takes
         "core/importing.py",  # model.kind and tasks.family, which experiment/recipe/trust.py knows
     }

@@ -14,9 +14,9 @@ from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.experiment.experiment import Experiment
 from innerloop.experiment.judged import Judged
+from innerloop.experiment.recipe.flat import unread_keys
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.problems import kind, known_settings
-from innerloop.experiment.recipe.reading import unread_keys
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.unread import JUDGED, READERS, unread

@@ -15,9 +15,8 @@ from innerloop.evaluation import evaluate
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.meta.descent import Descent, respond
-from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
 from innerloop.kernels.meta.predict import fit, predict_tasks
-from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners import anil, kernel_learner, maml, multitask
 from innerloop.learners.kernel import regression_tasks
 from innerloop.nets.antisymmetric import antisymmetric
@@ -25,10 +24,9 @@ from innerloop.nets.mlp import mlp
 from innerloop.nets.network import apply
 from innerloop.tasks.families import FAMILIES
 from innerloop.tasks.sampler import make_sampler
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, DEEP, SINGLE_SUMMED, SUMMED
+from innerloop.testing.closeness import CHAINED, DEEP, SINGLE_SUMMED, SUMMED, assert_close
 from innerloop.training import Plan
-from innerloop.training.full_batch import descend, episodic_loss, meta_outputs, objective_loss
+from innerloop.training.wide import descend, episodic_loss, meta_outputs, objective_loss
 from oracles import metakernels as slow
 from support import places
 

@@ -18,14 +18,12 @@ from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.empirical.exact import exact_metantk, jacobian_kernel
 from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.meta.descent import Descent, residual, response
-from innerloop.kernels.meta.kernel import maml_kernel, mtl_kernel
-from innerloop.kernels.meta.task_blocks import diagonal_blocks, from_blocks, stack
+from innerloop.kernels.meta.kernel import diagonal_blocks, from_blocks, maml_kernel, mtl_kernel, stack
 from innerloop.learners import maml
 from innerloop.learners.objectives.multitask import multitask, task_head
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import apply
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, MULTIPLIED
+from innerloop.testing.closeness import CHAINED, MULTIPLIED, assert_close
 from innerloop.theory.convergence import linear_loss, loss_bound, rates
 from innerloop.theory.spectra import depth_structure, inverse_gap, log_slope
 from oracles import metakernels as slow

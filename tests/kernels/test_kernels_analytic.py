@@ -23,8 +23,7 @@ from innerloop.kernels.analytic.activations import activation, relu
 from innerloop.kernels.analytic.layers import conv, dense, flatten, global_average_pool
 from innerloop.kernels.analytic.state import identical
 from innerloop.nets import mlp
-from innerloop.testing.closeness import assert_close, assert_mean
-from innerloop.testing.tolerance import TABULATED, TOLERANCE
+from innerloop.testing.closeness import TABULATED, TOLERANCE, assert_close, assert_mean
 from support.places import TESTS
 
 VALUES = json.loads((TESTS / "oracles" / "ntk_values.json").read_text())

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from innerloop.core.errors import UserError
 from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk
-from innerloop.kernels.empirical import factors, pooling
+from innerloop.kernels.empirical import factors
+from innerloop.kernels.empirical import fast_layers as pooling
+from innerloop.kernels.empirical.jacobian import ntk_times
 from innerloop.kernels.empirical.layerwise import make_plan
-from innerloop.kernels.empirical.products import ntk_times
 from innerloop.kernels.empirical.tangent import tangent
 from innerloop.nets import Network, conv4, from_module, mlp, resnet12
 from innerloop.nets.network import apply
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, MULTIPLIED, ROUNDED, SINGLE_CHAINED
+from innerloop.testing.closeness import CHAINED, MULTIPLIED, ROUNDED, SINGLE_CHAINED, assert_close
 from innerloop_studies.bench import ntk as bench
 from innerloop_studies.bench.rows import Side, Timing
 from oracles.ntk_loop import NOT_LAYERS, Branching, ntk, reduced

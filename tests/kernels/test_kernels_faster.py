@@ -11,14 +11,14 @@ import innerloop.kernels.empirical.layerwise as layerwise
 from innerloop.choose.scores.conditions import kernel_names, metantk, metantk_condition
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.empirical import factors, faster, pooling
-from innerloop.kernels.empirical.convolving import convolve, thinned
+from innerloop.kernels.empirical import factors, faster
+from innerloop.kernels.empirical import fast_layers as pooling
 from innerloop.kernels.empirical.factors import Convolution
+from innerloop.kernels.empirical.fast_layers import convolve, thinned
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.cells import all_choices, cell_network
 from innerloop.nets.network import apply
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED
+from innerloop.testing.closeness import CHAINED, assert_close
 from oracles.ntk_loop import ntk, reduced
 
 DOUBLE = torch.float64

@@ -18,14 +18,15 @@ from innerloop.kernels.meta.kernel import (
     anil_cross_kernel,
     anil_kernel,
     anil_kernel_without_split,
+    diagonal_blocks,
+    from_blocks,
     maml_cross_kernel,
     maml_kernel,
     mtl_cross_kernel,
     mtl_kernel,
+    stack,
 )
-from innerloop.kernels.meta.task_blocks import diagonal_blocks, from_blocks, stack
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, DEEP, MULTIPLIED, ROUNDED, SUMMED
+from innerloop.testing.closeness import CHAINED, DEEP, MULTIPLIED, ROUNDED, SUMMED, assert_close
 from oracles import metakernels as slow
 
 KERNEL = mlp_kernel(3)

@@ -7,7 +7,7 @@ import torch
 
 from innerloop.core.errors import UserError
 from innerloop.kernels import empirical_kernel, residual_kernel
-from innerloop.kernels.analytic.named import network_kernel, tabulated
+from innerloop.kernels.analytic.networks import network_kernel, tabulated
 from innerloop.nets.network import apply
 from innerloop.nets.residual import NETWORKS, NORMS, residual_mlp, wide_network
 from innerloop.testing.closeness import assert_close

@@ -17,8 +17,14 @@ from innerloop.learners import episodic, erm, maml
 from innerloop.nets import mlp
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.tasks import get_family, make_sampler
-from innerloop.testing.closeness import assert_close, assert_mean
-from innerloop.testing.tolerance import CHAINED, ROUNDED, SOLVED_ROUGHLY, STANDARD_ERRORS
+from innerloop.testing.closeness import (
+    CHAINED,
+    ROUNDED,
+    SOLVED_ROUGHLY,
+    STANDARD_ERRORS,
+    assert_close,
+    assert_mean,
+)
 from innerloop.training import Plan, map_tasks, meta_gradient
 from oracles import closed_forms as known
 

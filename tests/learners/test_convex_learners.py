@@ -24,9 +24,9 @@ from innerloop.learners import (
 )
 from innerloop.nets import Network, mlp
 from innerloop.tasks import Sampler
+from innerloop.testing.closeness import ANY_FINITE_DIFFERENCE, CHAINED, SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY
 from innerloop.testing.collect import slope
-from innerloop.testing.methods import labels
-from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE, CHAINED, SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY
+from innerloop.testing.suites import labels
 from oracles import solvers_sklearn as twin
 
 WAYS = 3

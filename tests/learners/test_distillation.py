@@ -24,8 +24,12 @@ from innerloop.nets import apply, conv4, mlp
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.testing import check_objective
-from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
-from innerloop.testing.tolerance import FINITE_DIFFERENCE
+from innerloop.testing.closeness import (
+    FINITE_DIFFERENCE,
+    assert_close,
+    assert_trees_close,
+    assert_trees_equal,
+)
 from innerloop.training import Plan, meta_gradient
 from oracles import finite_differences as fd
 from oracles import problems

@@ -15,9 +15,8 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import Task, TaskBatch
 from innerloop.learners import Learner, anil, boil, episodic, maml, maml_lslr, meta_sgd
 from innerloop.nets import Network, from_module, mlp
-from innerloop.testing.closeness import assert_close, assert_trees_close
-from innerloop.testing.methods import check_method
-from innerloop.testing.tolerance import LAST_BITS
+from innerloop.testing.closeness import LAST_BITS, assert_close, assert_trees_close
+from innerloop.testing.suites import check_method
 from innerloop.training import Plan, initial_state, make_optimiser, meta_gradient
 from innerloop.training import loop as fit
 from oracles import maml_loop, one_vector, problems

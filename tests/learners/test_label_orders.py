@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 import innerloop as il
-from innerloop.classify.predicting.adaptation import pack_state, unpack_state
+from innerloop.classify.heads import pack_state, unpack_state
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import evaluate
-from innerloop.evaluation.orders import by_label_order
+from innerloop.evaluation.scores import by_label_order
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
@@ -28,9 +28,8 @@ from innerloop.learners import LEARNERS, anil, boil, maml
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
 from innerloop.learners.table import depends_on_order
 from innerloop.nets import conv4, mlp
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.methods import labels
-from innerloop.testing.tolerance import CHAINED
+from innerloop.testing.closeness import CHAINED, assert_close
+from innerloop.testing.suites import labels
 from innerloop.training import Plan
 from oracles import maml_loop, one_vector, problems
 from oracles.forward import mlp_forward

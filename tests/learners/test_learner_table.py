@@ -39,7 +39,7 @@ from innerloop.learners.inner import moving_names
 from innerloop.learners.table import reads, takes_steps
 from innerloop.nets import backbone, resnet12, wide_resnet
 from innerloop.nets.mlp import mlp
-from innerloop.testing.methods import labels
+from innerloop.testing.suites import labels
 
 
 def test_the_table_is_read_without_torch() -> None:

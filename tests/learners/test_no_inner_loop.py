@@ -19,8 +19,7 @@ from innerloop.learners.objectives.multitask import head_scale, released_rows
 from innerloop.nets import Network, conv4, from_module, mlp, resnet12
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.testing import check_network, check_objective
-from innerloop.testing.closeness import assert_close, assert_trees_close
-from innerloop.testing.tolerance import FINITE_DIFFERENCE
+from innerloop.testing.closeness import FINITE_DIFFERENCE, assert_close, assert_trees_close
 from innerloop.training import Plan, meta_gradient
 from oracles import class_rows, problems
 from oracles import finite_differences as fd

@@ -30,8 +30,7 @@ from innerloop.learners import (
     sgd,
 )
 from innerloop.nets import Network, conv4, mlp
-from innerloop.testing.closeness import assert_close, assert_trees_close
-from innerloop.testing.tolerance import FINITE_DIFFERENCE
+from innerloop.testing.closeness import FINITE_DIFFERENCE, assert_close, assert_trees_close
 from innerloop.training import Plan, meta_gradient
 from oracles import finite_differences as fd
 from oracles import maml_loop, problems

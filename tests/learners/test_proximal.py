@@ -22,8 +22,7 @@ from innerloop.learners import Learner, episodic, imaml, minibatchprox, momentum
 from innerloop.nets import Network, conv4, from_module, mlp
 from innerloop.solvers.krylov import conjugate_gradients
 from innerloop.testing import check_learner, check_objective
-from innerloop.testing.closeness import assert_close, assert_trees_close
-from innerloop.testing.tolerance import CHAINED, FINITE_DIFFERENCE, ROUNDED
+from innerloop.testing.closeness import CHAINED, FINITE_DIFFERENCE, ROUNDED, assert_close, assert_trees_close
 from innerloop.training import Plan, meta_gradient
 from oracles import proximal as oracle
 from oracles.finite_differences import along, directional, random_direction

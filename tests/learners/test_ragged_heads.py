@@ -13,7 +13,7 @@ from innerloop.experiment.recipe.schema import Inner
 from innerloop.learners import LEARNERS, episodic
 from innerloop.nets import mlp
 from innerloop.tasks import Sampler
-from innerloop.testing.tolerance import CHAINED, CONDITIONED, DEEP, SUMMED
+from innerloop.testing.closeness import CHAINED, CONDITIONED, DEEP, SUMMED
 from innerloop.training import Plan, meta_gradient
 
 WAYS = 5

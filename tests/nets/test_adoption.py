@@ -15,8 +15,7 @@ from innerloop.core.errors import UserError
 from innerloop.kernels import empirical_kernel, empirical_nngp, empirical_ntk
 from innerloop.kernels.empirical.kernel import METHODS
 from innerloop.nets import Network, apply, from_module
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED
+from innerloop.testing.closeness import CHAINED, assert_close
 from oracles.ntk_loop import ntk, reduced
 
 

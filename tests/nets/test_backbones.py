@@ -18,8 +18,16 @@ from innerloop.learners.objectives import mixed_precision
 from innerloop.nets import NORM_POLICIES, apply, backbone, conv4, norms, resnet12, wide_resnet
 from innerloop.nets.ops import choice as ops
 from innerloop.testing import check_network
-from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_close
-from innerloop.testing.tolerance import CHAINED, DEEP, MULTIPLIED, SINGLE_SUMMED, SUMMED
+from innerloop.testing.closeness import (
+    CHAINED,
+    DEEP,
+    MULTIPLIED,
+    SINGLE_SUMMED,
+    SUMMED,
+    assert_close,
+    assert_mean,
+    assert_trees_close,
+)
 from innerloop.training import Plan, meta_gradient
 from innerloop_studies.bench import resnet as resnet_bench
 from oracles import problems, resnet12_module

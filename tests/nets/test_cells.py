@@ -34,8 +34,7 @@ from innerloop.nets.cells import (
     without,
 )
 from innerloop.nets.network import Network
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import SINGLE
+from innerloop.testing.closeness import SINGLE, assert_close
 from oracles.cells_module import CellModule
 
 PAIR = (Edge("conv_3x3", 0), Edge("skip_connect", 1))

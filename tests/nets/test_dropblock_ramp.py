@@ -10,7 +10,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import Task, stack_tasks
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.learners import episodic, erm, multitask
-from innerloop.learners.convex import metaoptnet_svm
+from innerloop.learners.heads import metaoptnet_svm
 from innerloop.nets import resnet12, with_noise
 from innerloop.nets.noise import dropblock, key
 from innerloop.training import Plan, meta_gradient

@@ -15,13 +15,11 @@ from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.data.preparing import decode, prepare
 from innerloop.nets import apply, backbone
-from innerloop.nets.efficientnet_lite import NAMES, VERSIONS, efficientnet_lite
-from innerloop.nets.folding import folded_efficientnet_lite
+from innerloop.nets.efficientnet_lite import NAMES, VERSIONS, efficientnet_lite, folded_efficientnet_lite
 from innerloop.nets.network import Network
 from innerloop.nets.pretrained import PRETRAINED, is_installed, our_names, published_weights, weights_file
 from innerloop.testing import check_network
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, MULTIPLIED
+from innerloop.testing.closeness import CHAINED, MULTIPLIED, assert_close
 from innerloop_studies.bench.own_pictures_script import with_weights
 
 installed = pytest.mark.skipif(

@@ -16,9 +16,8 @@ from PIL import Image
 
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
-from innerloop.nets.hugging_face import local_folder, pooling_of
-from innerloop.nets.hugging_face_pictures import preprocessing_of, read_preprocessing
-from innerloop.testing.tolerance import SINGLE, SINGLE_CHAINED, SINGLE_SUMMED
+from innerloop.nets.hugging_face import local_folder, pooling_of, preprocessing_of, read_preprocessing
+from innerloop.testing.closeness import SINGLE, SINGLE_CHAINED, SINGLE_SUMMED
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.25, 0.5, 0.5]}
@@ -202,7 +201,7 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
         "transformers", reason="transformers is not installed: pip install innerloop[hf]"
     )
     from innerloop.classify import extract, open_backbone
-    from innerloop.classify.features.files import read_backbone, write_backbone
+    from innerloop.classify.backbones import read_backbone, write_backbone
     from innerloop.data.preparing import prepare
 
     make, dimension = KINDS[kind]

@@ -32,8 +32,7 @@ from innerloop.learners import (
 )
 from innerloop.nets import NORM_POLICIES, Network, apply, conv4, from_module, mlp
 from innerloop.nets.mlp import ACTIVATIONS
-from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_equal
-from innerloop.testing.tolerance import SINGLE
+from innerloop.testing.closeness import SINGLE, assert_close, assert_mean, assert_trees_equal
 from innerloop.training import Plan, meta_gradient
 from oracles import problems
 from oracles.forward import conv4_forward

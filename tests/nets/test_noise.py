@@ -10,8 +10,14 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.learners import erm
 from innerloop.nets import from_module, noise, resnet12, wide_resnet, with_noise, without_noise
-from innerloop.testing.closeness import assert_mean, assert_trees_close, assert_trees_equal
-from innerloop.testing.tolerance import CHAINED, MULTIPLIED, ROUNDED
+from innerloop.testing.closeness import (
+    CHAINED,
+    MULTIPLIED,
+    ROUNDED,
+    assert_mean,
+    assert_trees_close,
+    assert_trees_equal,
+)
 from innerloop.training import Plan, meta_gradient
 from oracles import problems
 

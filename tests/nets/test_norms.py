@@ -15,8 +15,7 @@ from innerloop.core.types import TaskBatch
 from innerloop.learners import anil, maml, non_adaptive
 from innerloop.nets import NORM_POLICIES, apply, conv4, norms
 from innerloop.nets.ops import reference
-from innerloop.testing.closeness import assert_close, assert_trees_close
-from innerloop.testing.tolerance import ROUNDED, SUMMED
+from innerloop.testing.closeness import ROUNDED, SUMMED, assert_close, assert_trees_close
 from oracles import problems
 
 Tree = dict[str, Tensor]

@@ -10,7 +10,7 @@ from torch.func import grad, vmap
 from innerloop.core.autodiff import plain_autograd
 from innerloop.nets.ops import choice as ops
 from innerloop.nets.ops import fused, patches, reference
-from innerloop.testing.tolerance import CHAINED, DEEP, MULTIPLIED
+from innerloop.testing.closeness import CHAINED, DEEP, MULTIPLIED
 
 EPS = 1e-5
 

@@ -10,7 +10,7 @@ from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.trees import count
 from innerloop.nets import NORM_POLICIES, apply, backbone, with_noise
-from innerloop.nets.r2d2_conv import r2d2_conv
+from innerloop.nets.convolutional import r2d2_conv
 from innerloop.testing import check_network
 from innerloop.testing.closeness import assert_close
 from oracles import problems

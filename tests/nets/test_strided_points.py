@@ -16,7 +16,7 @@ from innerloop.testing.closeness import assert_close
 TRAINED = """
 import torch
 from innerloop.core.autodiff import plain_autograd
-from innerloop.nets.convnet import convnet
+from innerloop.nets.convolutional import convnet
 
 net = convnet(3, 28, 5, depth=3, width=4, kernel=1, pooling="stride")
 params, buffers = net.init(torch.Generator().manual_seed(0))

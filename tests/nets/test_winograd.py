@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from innerloop.core.autodiff import plain_autograd
 from innerloop.nets.ops import choice as ops
 from innerloop.nets.ops import winograd
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import SINGLE
+from innerloop.testing.closeness import SINGLE, assert_close
 
 SHAPES = [
     ((2, 3, 4, 4), 5),

@@ -14,13 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
-import innerloop.classify.predicting.page as predict_page
+import innerloop.classify.predict as predict_page
 from innerloop.classify import FewShotClassifier
+from innerloop.classify.left_out import HeldOut
+from innerloop.classify.sureness import confusion, mistaken
 from innerloop.cli.main import main
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.evaluation.sureness.expected import confusion, mistaken
-from innerloop.evaluation.sureness.heldout import HeldOut
 from innerloop.report.prediction_page import labelled_page, percent
 from innerloop.report.thumbnails import SIDE, thumbnail, thumbnails
 from oracles.browser import opened

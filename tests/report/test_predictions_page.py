@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from test_report import make_run, write_evaluation
 
+from innerloop.classify.sureness import calibration_error
 from innerloop.core.statistics import mean_interval
-from innerloop.evaluation.sureness.calibration import calibration_error
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.report.breakdown import by_groups, by_outcome, class_rows, confused_pairs
 from innerloop.report.kept_predictions import address, kept_predictions
@@ -21,7 +21,7 @@ from innerloop.report.predictions_section import labels_view
 from innerloop.report.read_run import headline, load_run
 from innerloop.report.run_page import status_view
 from innerloop.report.words import interval
-from innerloop.testing.tolerance import ROUNDED
+from innerloop.testing.closeness import ROUNDED
 from oracles.browser import measured
 from support.pages import read
 

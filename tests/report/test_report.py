@@ -10,6 +10,7 @@ import tomli_w
 
 from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval, paired_difference
+from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.report.changed_settings import differing_settings
@@ -83,6 +84,9 @@ def write_evaluation(run, seed=0, level=0.5, number=1, **fields):
         "time": f"2026-03-01T12:02:{number:02d}+00:00",
         **fields,
     }
+    protocol, count = evaluation["protocol"], len(evaluation["scores"])
+    kind = TaskKind(protocol.get("shots", 10), 10)
+    evaluation["drawn"] = Episodes("sine", (kind,), count, protocol.get("seed", 0)).as_dict()
     (run / "eval" / f"test-{number}.json").write_text(json.dumps(evaluation))
     return evaluation
 
@@ -241,7 +245,7 @@ def test_paired_difference_is_that_of_the_same_episodes(tmp_path):
     [
         ({"protocol": {"tasks": "sine", "shots": 5, "inner_steps": 5, "norm": "none", "seed": 0}}, "shots"),
         ({"protocol": {"tasks": "sine", "shots": 10, "inner_steps": 5, "norm": "none", "seed": 1}}, "seed"),
-        ({"scores": [0.1, 0.2]}, "episodes"),
+        ({"scores": [0.1, 0.2]}, "number of tasks 50 and 2"),
         ({"score": "accuracy"}, "score"),
         ({"scores": [None] * 50}, "not finite"),
     ],

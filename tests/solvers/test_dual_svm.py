@@ -17,7 +17,7 @@ from innerloop.solvers.problems import one_hot
 from innerloop.solvers.products import BLOCK, LARGE, pulled_back, symmetric_product
 from innerloop.solvers.ridge import ridge_closed_form
 from innerloop.solvers.svm_dual import svm_heads
-from innerloop.testing.tolerance import (
+from innerloop.testing.closeness import (
     CHAINED,
     CONDITIONED,
     DIFFERENCED,

@@ -16,7 +16,7 @@ from torch import Tensor
 from innerloop import solvers
 from innerloop.core.errors import UserError
 from innerloop.evaluation import HEADS, fit_heads, head_scores
-from innerloop.testing.tolerance import CHAINED, SINGLE
+from innerloop.testing.closeness import CHAINED, SINGLE
 from oracles import solvers_sklearn as twin
 
 PROMISE = 1e-6
@@ -208,7 +208,7 @@ def test_features_that_are_no_numbers_are_refused(head: str, normalise: bool, va
 
 
 def test_rounding_is_seen_where_it_counts() -> None:
-    from innerloop.solvers.returned import rounded, rounding
+    from innerloop.solvers.problems import rounded, rounding
 
     x, _, ways = drawn("10-way 5-shot", "unit length")
     A = torch.randn(2, ways, 50, generator=torch.Generator().manual_seed(0))

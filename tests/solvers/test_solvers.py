@@ -14,8 +14,8 @@ from innerloop import solvers
 from innerloop.core.errors import UserError
 from innerloop.solvers import conjugate, softmax_dual
 from innerloop.solvers.inverse import spd_inverse
-from innerloop.solvers.returned import LinearResult
-from innerloop.testing.tolerance import (
+from innerloop.solvers.problems import LinearResult
+from innerloop.testing.closeness import (
     CHAINED,
     CONDITIONED,
     DEEP,

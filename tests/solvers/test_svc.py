@@ -17,9 +17,8 @@ from torch import Tensor
 from innerloop import solvers
 from innerloop.core.errors import UserError
 from innerloop.evaluation import fit_heads, head_scores
-from innerloop.solvers.boxed import Boxed, middle_intercept, solve_boxed
-from innerloop.solvers.svc import pairs
-from innerloop.testing.tolerance import (
+from innerloop.solvers.svc import Boxed, middle_intercept, pairs, solve_boxed
+from innerloop.testing.closeness import (
     CHAINED,
     CONDITIONED,
     DEEP,

@@ -16,7 +16,7 @@ from innerloop.core.preprocessing import Preprocessing
 from innerloop.experiment import pictures, run_data
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.run import train
-from innerloop.nets.conv4 import conv4
+from innerloop.nets.convolutional import conv4
 
 SHORT: dict[str, Any] = {
     "tasks": {"family": "few-shot", "ways": 5, "shots": 1, "queries": 3},

@@ -17,9 +17,8 @@ from innerloop.evaluation import Protocol, evaluate_head
 from innerloop.nets import conv4
 from innerloop.tasks.episodes import Shape, choose_rows
 from innerloop.tasks.few_shot import Kind, few_shot, few_shot_sampler
-from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.sampler import Sampler
-from innerloop.tasks.supervised import supervised_sampler
+from innerloop.tasks.supervised import supervised_sampler, with_rotations
 from innerloop.testing import check_tasks
 
 

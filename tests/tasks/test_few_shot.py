@@ -14,10 +14,9 @@ from innerloop.nets import conv4
 from innerloop.tasks.episodes import Shape, first_by_key
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.loading import image_loader
-from innerloop.tasks.rotations import with_rotations
-from innerloop.tasks.supervised import supervised_sampler
+from innerloop.tasks.supervised import supervised_sampler, with_rotations
 from innerloop.testing import check_learner, check_tasks
-from innerloop.testing.tolerance import CHAINED, LAST_BITS, ROUNDED, SINGLE_BITS, SUMMED
+from innerloop.testing.closeness import CHAINED, LAST_BITS, ROUNDED, SINGLE_BITS, SUMMED
 from innerloop.training import Plan, map_tasks, meta_gradient
 
 EASY = Kind(Shape(5, 1, 3), "across-groups", name="easy")

@@ -18,8 +18,7 @@ from innerloop.core.types import TaskBatch
 from innerloop.nets.factory import backbone
 from innerloop.tasks import FAMILIES, Sampler, get_family, make_sampler
 from innerloop.tasks.sampler import task_order
-from innerloop.testing.closeness import assert_close, assert_mean
-from innerloop.testing.tolerance import CHAINED, DEEP
+from innerloop.testing.closeness import CHAINED, DEEP, assert_close, assert_mean
 
 MANY = 3000
 

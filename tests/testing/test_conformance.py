@@ -31,19 +31,18 @@ from innerloop.learners.others import OTHERS
 from innerloop.nets import BACKBONES, Network, conv4, from_module, mlp, resnet12, wide_resnet
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.cells.network import cell_network
-from innerloop.nets.convnet import convnet
+from innerloop.nets.convolutional import convnet, r2d2_conv
 from innerloop.nets.efficientnet_lite import efficientnet_lite
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.nets.module import whole_module
 from innerloop.nets.neurons import logistic_model, neurons
-from innerloop.nets.r2d2_conv import r2d2_conv
 from innerloop.nets.residual import residual_mlp, wide_network
 from innerloop.tasks import FAMILIES, Sampler, make_sampler
 from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.supervised import supervised_sampler
 from innerloop.tasks.table import Table, table_sampler
 from innerloop.testing import check_learner, check_method, check_network, check_objective, check_tasks
-from innerloop.testing.methods import labels, numbers
+from innerloop.testing.suites import labels, numbers
 
 MSE, ENTROPY = get_loss("mse"), get_loss("cross-entropy")
 

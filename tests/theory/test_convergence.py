@@ -8,12 +8,10 @@ from innerloop.core.losses import get_loss
 from innerloop.kernels import empirical_kernel, mlp_kernel, mtl_kernel
 from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import anil_kernel_without_split
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, stack
 from innerloop.learners import multitask
 from innerloop.nets.mlp import mlp
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED
+from innerloop.testing.closeness import CHAINED, assert_close
 from innerloop.theory.convergence import common_rate, linear_distance, linear_loss, loss_bound, rates
 from innerloop.training.wide import head_outputs, watch_method, without_split
 from innerloop_studies.papers.bridge.shared import bridge_tasks

@@ -10,10 +10,9 @@ import torch
 
 import innerloop.theory.landscape.forms as known
 from innerloop.core.errors import UserError
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import LIMIT, ROUNDED, SINGLE_CHAINED, SOLVED_FINELY, SUMMED
+from innerloop.testing.closeness import LIMIT, ROUNDED, SINGLE_CHAINED, SOLVED_FINELY, SUMMED, assert_close
 from innerloop.theory.landscape.batch import compare
-from innerloop.theory.landscape.empirical import empirical_maml, empirical_nal
+from innerloop.theory.landscape.finite import empirical_maml, empirical_nal
 from innerloop.theory.landscape.geography import (
     Geography,
     condition,

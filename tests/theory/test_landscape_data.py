@@ -12,8 +12,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from innerloop.core.errors import UserError
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, SUMMED
+from innerloop.testing.closeness import CHAINED, SUMMED, assert_close
 from innerloop.theory import hardness
 from innerloop.theory.landscape.data import (
     TaskFits,

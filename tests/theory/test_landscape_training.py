@@ -16,11 +16,24 @@ from innerloop.nets import conv4, mlp
 from innerloop.nets.network import apply
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.testing import check_network
-from innerloop.testing.closeness import assert_close, assert_mean, assert_trees_close
-from innerloop.testing.tolerance import ROUNDED, SINGLE, SINGLE_BITS, STANDARD_ERRORS
+from innerloop.testing.closeness import (
+    ROUNDED,
+    SINGLE,
+    SINGLE_BITS,
+    STANDARD_ERRORS,
+    assert_close,
+    assert_mean,
+    assert_trees_close,
+)
+from innerloop.theory.landscape.finite import (
+    LinearTasks,
+    draw_moments,
+    linear_sgd,
+    maml_gradient,
+    nal_gradient,
+)
 from innerloop.theory.landscape.forms import maml_solution, nal_solution
 from innerloop.theory.landscape.geography import Geography, geography
-from innerloop.theory.landscape.sgd import LinearTasks, draw_moments, linear_sgd, maml_gradient, nal_gradient
 from innerloop.training import Plan, meta_gradient
 from innerloop.training.reweighted import descend, hard_weights, weighted_gradient
 
@@ -217,7 +230,7 @@ def test_gradients_from_moments_equal_those_from_samples() -> None:
         noise = y - x @ optima[..., None]
         return x.mT @ x / x.shape[1], (x.mT @ noise / x.shape[1])[..., 0]
 
-    from innerloop.theory.landscape.sgd import Moments
+    from innerloop.theory.landscape.finite import Moments
 
     inner, outer = (
         Moments(*moments(batch.x_support, batch.y_support)),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.theory.rate import gradient_moments, split_moments, step_rates
-from innerloop.theory.rate.many_steps import LARGEST, PLACES, SMALLEST
+from innerloop.theory.rate.forms import LARGEST, PLACES, SMALLEST
 from oracles import rate as slow
 
 CLASSES, SHOTS, QUERIES, DIM = 4, 2, 5, 12

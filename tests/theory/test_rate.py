@@ -12,8 +12,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, rate_factor
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import CHAINED, MULTIPLIED, SUMMED, printed
+from innerloop.testing.closeness import CHAINED, MULTIPLIED, SUMMED, assert_close, printed
 from innerloop.theory.basis import gaussian_basis, polynomial_basis, random_matrix, spread_centres
 from innerloop.theory.rate.bracket import bracket, gradient_moments, pooled_head
 from innerloop.theory.rate.estimate import (

@@ -13,8 +13,7 @@ from torch import Tensor
 from innerloop.experiment.data import build_data
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.tasks import Sampler
-from innerloop.testing.closeness import assert_close
-from innerloop.testing.tolerance import ROUNDED
+from innerloop.testing.closeness import ROUNDED, assert_close
 from innerloop.training import TrainState, make_optimiser
 from innerloop.training import loop as fit
 from innerloop.training.loop import Validation

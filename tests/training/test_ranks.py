@@ -21,7 +21,7 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.validation import validation_of
 from innerloop.learners import LEARNERS
-from innerloop.testing.tolerance import SUMMED
+from innerloop.testing.closeness import SUMMED
 from innerloop.training import Plan, TrainState
 from innerloop.training.execution.ranks import checksum, share_of, shared_out
 from oracles.rank_threads import in_ranks

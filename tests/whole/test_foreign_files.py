@@ -24,9 +24,9 @@ import innerloop as il
 from innerloop.choose.records import reopen_advice, reopen_search
 from innerloop.choose.request import Request
 from innerloop.classify import extract, read_backbone
-from innerloop.classify.features.cache import features_folder
-from innerloop.classify.features.files import write_backbone
-from innerloop.classify.predicting.loading import load_model
+from innerloop.classify.backbones import write_backbone
+from innerloop.classify.cache import features_folder
+from innerloop.classify.files import load_model
 from innerloop.cli.main import main
 from innerloop.core import trials
 from innerloop.core.errors import UserError

@@ -24,7 +24,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from innerloop.classify.predicting.files import Saved, read_predictor
+from innerloop.classify.files import Saved, read_predictor
 from innerloop.cli import main as command
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError

@@ -12,7 +12,8 @@ from innerloop.core import cores
 from innerloop.core.words import duration
 from innerloop.data.layouts import layout
 from innerloop.runs import manifest, progress
-from innerloop.testing import closeness, tolerance
+from innerloop.testing import closeness
+from innerloop.testing import closeness as tolerance
 from support.places import TESTS
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
@@ -74,7 +75,7 @@ def test_there_is_one_table_of_tolerances() -> None:
         for file in sorted(TESTS.glob("*/test_*.py"))
         for number in literal_tolerances(ast.parse(file.read_text(encoding="utf-8")))
     ]
-    assert not wrong, "name it as innerloop.testing.tolerance does"
+    assert not wrong, "name it as innerloop.testing.closeness does"
     found = ast.parse("assert_close(a, b, (1e-4, 0)); assert x < 1e-9 * y; f(rel=2e-5); g(1e-5)")
     assert [number.value for number in literal_tolerances(found)] == [1e-4, 1e-9, 2e-5]
 

@@ -55,7 +55,7 @@ from innerloop.evaluation.baselines import WORDS
 from innerloop.experiment.lifetime import ending
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import open_pictures
-from innerloop.experiment.recipe.python import as_items
+from innerloop.experiment.recipe.grammar import as_items
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.words import recipe_words
 from innerloop.report.page import write_page

@@ -20,11 +20,9 @@ from torch import Tensor
 from innerloop.choose.advice import Row
 from innerloop.choose.problem import AdviceProblem
 from innerloop.choose.trials import on_pilot_tasks, pooled
-from innerloop.classify.features.backbone import Backbone
-from innerloop.classify.features.extracting import extract
-from innerloop.classify.features.opening import open_backbone
-from innerloop.classify.features.overlap import overlap
-from innerloop.classify.pretrained import evaluate_backbone
+from innerloop.classify.backbone_evaluation import evaluate_backbone
+from innerloop.classify.backbones import Backbone, open_backbone, overlap
+from innerloop.classify.features import extract
 from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import mean_interval

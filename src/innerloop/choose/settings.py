@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from innerloop.choose.methods import NUMBERS, PICTURES
 from innerloop.choose.scores.table import SCORES
 from innerloop.core.errors import did_you_mean
-from innerloop.experiment.recipe.budget import Budgeted
+from innerloop.experiment.recipe.flat import Budgeted
 from innerloop.experiment.recipe.rules import Rules
 
 SpaceName = Literal["cells", "convnet"]

@@ -7,48 +7,60 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from innerloop.classify.estimator.classifier import FewShotClassifier as FewShotClassifier
-    from innerloop.classify.estimator.head import FewShotHead as FewShotHead
-    from innerloop.classify.features.backbone import Backbone as Backbone
-    from innerloop.classify.features.extracting import Features as Features
-    from innerloop.classify.features.extracting import extract as extract
-    from innerloop.classify.features.files import read_backbone as read_backbone
-    from innerloop.classify.features.files import write_backbone as write_backbone
-    from innerloop.classify.features.opening import open_backbone as open_backbone
-    from innerloop.classify.features.overlap import overlap as overlap
-    from innerloop.classify.features.progress import TimeLeft as TimeLeft
-    from innerloop.classify.predicting.adapted import Prediction as Prediction
-    from innerloop.classify.predicting.loading import load_model as load_model
-    from innerloop.classify.predicting.loading import predictor_from as predictor_from
-    from innerloop.classify.predicting.predict import predict_pictures as predict_pictures
-    from innerloop.classify.predicting.predictor import Predictor as Predictor
-    from innerloop.classify.predicting.told import LabelledPicture as LabelledPicture
-    from innerloop.classify.predicting.told import LearnedTold as LearnedTold
-    from innerloop.classify.predicting.told import NetworkTold as NetworkTold
-    from innerloop.classify.predicting.told import PredictResult as PredictResult
-    from innerloop.classify.pretrained import evaluate_backbone as evaluate_backbone
-    from innerloop.classify.takeaway.exporting import ExportResult as ExportResult
-    from innerloop.classify.takeaway.exporting import export_model as export_model
+    from innerloop.classify.backbone_evaluation import evaluate_backbone as evaluate_backbone
+    from innerloop.classify.backbones import Backbone as Backbone
+    from innerloop.classify.backbones import open_backbone as open_backbone
+    from innerloop.classify.backbones import overlap as overlap
+    from innerloop.classify.backbones import read_backbone as read_backbone
+    from innerloop.classify.backbones import write_backbone as write_backbone
+    from innerloop.classify.export import ExportResult as ExportResult
+    from innerloop.classify.export import export_model as export_model
+    from innerloop.classify.features import Features as Features
+    from innerloop.classify.features import TimeLeft as TimeLeft
+    from innerloop.classify.features import extract as extract
+    from innerloop.classify.few_shot_classifier import FewShotClassifier as FewShotClassifier
+    from innerloop.classify.few_shot_head import FewShotHead as FewShotHead
+    from innerloop.classify.files import load_model as load_model
+    from innerloop.classify.files import predictor_from as predictor_from
+    from innerloop.classify.left_out import CurvePoint as CurvePoint
+    from innerloop.classify.left_out import HeldOut as HeldOut
+    from innerloop.classify.left_out import Way as Way
+    from innerloop.classify.left_out import copies_of as copies_of
+    from innerloop.classify.left_out import hold_out as hold_out
+    from innerloop.classify.left_out import learning_curve as learning_curve
+    from innerloop.classify.predict import predict_pictures as predict_pictures
+    from innerloop.classify.predictor import Prediction as Prediction
+    from innerloop.classify.predictor import Predictor as Predictor
+    from innerloop.classify.results import LabelledPicture as LabelledPicture
+    from innerloop.classify.results import LearnedTold as LearnedTold
+    from innerloop.classify.results import NetworkTold as NetworkTold
+    from innerloop.classify.results import PredictResult as PredictResult
+    from innerloop.classify.sureness import Expected as Expected
+    from innerloop.classify.sureness import Novelty as Novelty
+    from innerloop.classify.sureness import Sureness as Sureness
+    from innerloop.classify.sureness import calibration_error as calibration_error
+    from innerloop.classify.sureness import expected_accuracy as expected_accuracy
+    from innerloop.classify.sureness import fitted_temperature as fitted_temperature
+    from innerloop.classify.sureness import novelty_of as novelty_of
+    from innerloop.classify.sureness import sureness_of as sureness_of
     from innerloop.core.preprocessing import Preprocessing as Preprocessing
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "innerloop.classify.estimator.classifier": "FewShotClassifier",
-            "innerloop.classify.estimator.head": "FewShotHead",
-            "innerloop.classify.features.backbone": "Backbone",
-            "innerloop.classify.features.extracting": "Features extract",
-            "innerloop.classify.features.files": "read_backbone write_backbone",
-            "innerloop.classify.features.opening": "open_backbone",
-            "innerloop.classify.features.overlap": "overlap",
-            "innerloop.classify.features.progress": "TimeLeft",
-            "innerloop.classify.predicting.adapted": "Prediction",
-            "innerloop.classify.predicting.loading": "load_model predictor_from",
-            "innerloop.classify.predicting.predict": "predict_pictures",
-            "innerloop.classify.predicting.predictor": "Predictor",
-            "innerloop.classify.predicting.told": "LabelledPicture LearnedTold NetworkTold PredictResult",
-            "innerloop.classify.pretrained": "evaluate_backbone",
+            "innerloop.classify.backbone_evaluation": "evaluate_backbone",
+            "innerloop.classify.backbones": "Backbone open_backbone overlap read_backbone write_backbone",
+            "innerloop.classify.export": "ExportResult export_model",
+            "innerloop.classify.features": "Features TimeLeft extract",
+            "innerloop.classify.few_shot_classifier": "FewShotClassifier",
+            "innerloop.classify.few_shot_head": "FewShotHead",
+            "innerloop.classify.files": "load_model predictor_from",
+            "innerloop.classify.left_out": "CurvePoint HeldOut Way copies_of hold_out learning_curve",
+            "innerloop.classify.predict": "predict_pictures",
+            "innerloop.classify.predictor": "Prediction Predictor",
+            "innerloop.classify.results": "LabelledPicture LearnedTold NetworkTold PredictResult",
+            "innerloop.classify.sureness": "Expected Novelty Sureness calibration_error expected_accuracy "
+            "fitted_temperature novelty_of sureness_of",
             "innerloop.core.preprocessing": "Preprocessing",
-            "innerloop.classify.takeaway.exporting": "ExportResult export_model",
         },
     )

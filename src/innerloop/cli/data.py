@@ -151,7 +151,7 @@ def inspect(
 
     def work() -> Result:
         """Opens the dataset, and draws a sheet of it."""
-        from innerloop.data.inspect import contact_sheet, describe
+        from innerloop.data.listing import contact_sheet, describe
         from innerloop.data.opening import open_source
 
         progress = _Progress(show=not quiet)

@@ -14,8 +14,8 @@ from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_evaluation
 from innerloop.core.errors import UserError
 from innerloop.core.words import difference_text, score_text
-from innerloop.experiment.recipe.other_pictures import has_pictures, with_pictures
-from innerloop.experiment.recipe.started import look_at
+from innerloop.experiment.recipe.judging import has_pictures, with_pictures
+from innerloop.experiment.recipe.library import look_at
 from innerloop.runs.directory import find_run
 
 Words = Annotated[
@@ -109,7 +109,7 @@ def _run_of(given: list[str]) -> str:
 
 
 def _judged_backbone(backbone: str, against: str | None, words: list[str], trust: bool) -> Result:
-    from innerloop.experiment.recipe.backbone import backbone_recipe, with_folder
+    from innerloop.experiment.recipe.judging import backbone_recipe, with_folder
 
     other = None if against is None else find_run(against)
     given, said = with_folder(backbone, words) if other is None else with_pictures(other, words)
@@ -127,7 +127,7 @@ def _judged_backbone(backbone: str, against: str | None, words: list[str], trust
         from innerloop.experiment.compare import compare_backbone
 
         return compare_backbone(backbone, other, given, argv=argv, trust=trust).as_dict()
-    from innerloop.experiment.backbone_run import judge_backbone
+    from innerloop.classify.backbone_evaluation import judge_backbone
 
     outcome = judge_backbone(backbone, given, argv=argv).as_dict()
     return {**outcome["metrics"], "run": outcome["run"]}

@@ -71,7 +71,7 @@ def export(
         _, _, *given = check_settings([model, str(file), *(settings or [])], OPTIONS)
         out = user_path(file)
         place = place_of(model, support)
-        from innerloop.classify.takeaway.exporting import export_model
+        from innerloop.classify.export import export_model
 
         return export_model(
             place,

@@ -82,7 +82,7 @@ def predict(
                 "class, or --model FILE."
             )
         place = None if network is None else place_of(network, support)
-        from innerloop.classify.predicting.predict import Wanted, predict_pictures
+        from innerloop.classify.predict import Wanted, predict_pictures
 
         files = {"save": save, "csv": csv, "page": page}
         return predict_pictures(
@@ -156,7 +156,7 @@ def _interval(share: Result) -> str:
 
 def sureness_lines(result: Result) -> list[str]:
     """How often it will be right, of which classes that is not known, and which examples are copies."""
-    from innerloop.evaluation.sureness.words import copies_lines, covers  # imports torch
+    from innerloop.classify.sureness import copies_lines, covers  # imports torch
 
     expected, lines = result["expected"], []
     if expected is not None:

@@ -92,7 +92,7 @@ def place_of(network: str, support: Path | None) -> Path:
         network: as typed.
         support: a folder of examples; a run knows no classes without one.
     """
-    from innerloop.experiment.model_place import find_model
+    from innerloop.classify.model_path import find_model
 
     place = find_model(network)
     if support is None and place.is_dir():

@@ -14,7 +14,7 @@ from innerloop.cli.ranks import start_ranks
 from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
-from innerloop.experiment.recipe.started import look_at
+from innerloop.experiment.recipe.library import look_at
 from innerloop.runs.directory import find_run
 
 Force = Annotated[

@@ -76,9 +76,9 @@ def _recipe(name: str, given: list[str]) -> Result:
 
 
 def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
+    from innerloop.experiment.recipe.flat import unread_keys
     from innerloop.experiment.recipe.library import read_recipe
     from innerloop.experiment.recipe.problems import allowed, known_settings
-    from innerloop.experiment.recipe.reading import unread_keys
     from innerloop.experiment.recipe.unread import READERS
 
     typed = read_recipe(name, given)

@@ -4,13 +4,13 @@ Nothing here imports torch: a source is numpy, mapped from disk.
 """
 
 from innerloop.data.arrays import from_arrays as from_arrays
-from innerloop.data.dataset import from_dataset as from_dataset
+from innerloop.data.arrays import from_dataset as from_dataset
 from innerloop.data.glyphs import glyphs as glyphs
-from innerloop.data.inspect import Description as Description
-from innerloop.data.inspect import SplitCounts as SplitCounts
-from innerloop.data.inspect import contact_sheet as contact_sheet
-from innerloop.data.inspect import describe as describe
+from innerloop.data.listing import Description as Description
 from innerloop.data.listing import Listed as Listed
+from innerloop.data.listing import SplitCounts as SplitCounts
+from innerloop.data.listing import contact_sheet as contact_sheet
+from innerloop.data.listing import describe as describe
 from innerloop.data.listing import list_datasets as list_datasets
 from innerloop.data.opening import open_source as open_source
 from innerloop.data.pictures import read_picture as read_picture

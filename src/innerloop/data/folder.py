@@ -12,16 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.errors import Problems, UserError
-from innerloop.data.folder_look import (
-    Head,
-    OnBad,
-    look_at_heads,
-    shared,
-    shared_pictures,
-    unreadable,
-)
-from innerloop.data.folder_names import by_class, class_names, groups_of
-from innerloop.data.folder_scan import Scanned, scan
+from innerloop.data.folder_look import Head, OnBad, look_at_heads, shared, shared_pictures, unreadable
+from innerloop.data.folder_tree import Scanned, by_class, class_names, groups_of, scan
 from innerloop.data.layouts.layout import Layout, Progress, cores
 from innerloop.data.pictures import (
     GREY_MODES,

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import http.client
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlparse
 
+import PIL
+
+from innerloop._version import __version__
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.data.archives import Archive
 from innerloop.data.catalogue import EMBEDDED, UNKNOWN, Classes, Entry, catalogue, class_list, find_entry
-from innerloop.data.download import download
 from innerloop.data.folder import FolderOptions, folder_layout
-from innerloop.data.folder_scan import scan
-from innerloop.data.hashing import content_hash
-from innerloop.data.layouts import LAYOUTS, Progress
-from innerloop.data.layouts.layout import silent, where
+from innerloop.data.folder_tree import scan
+from innerloop.data.hashing import content_hash, file_hash
+from innerloop.data.layouts import LAYOUTS, Layout
+from innerloop.data.layouts.layout import Progress, silent, where
+from innerloop.data.listing import Got, Origin, Stored
 from innerloop.data.npz_layout import npz_layout
 from innerloop.data.place import data_folder, is_name
 from innerloop.data.source import map_array
 from innerloop.data.store import IMAGES, Index, build_store, read_index
-from innerloop.data.stored import Got, Origin, Stored
-from innerloop.data.verify import check_content, check_counts, origin, status
 from innerloop.data.workspace import workspace
 
 OWN = "your own"
@@ -181,3 +187,94 @@ def _stored_hash(folder: Path) -> str:
         return content_hash(map_array(folder / IMAGES))
     except (OSError, ValueError):
         raise UserError(f"{folder / IMAGES} is damaged: get it again with --again.") from None
+
+
+TIMEOUT: Final = 30.0  # seconds without a byte
+_BLOCK: Final = 1 << 18
+
+
+def download(url: str, target: Path, alternative: str, progress: Progress) -> None:
+    """Fetch ``url`` into ``target``."""
+    name = urlparse(url).path.rpartition("/")[2]
+    request = urllib.request.Request(url, headers={"User-Agent": f"innerloop/{__version__}"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, target.open("wb") as file:
+            total = int(answer.headers.get("Content-Length") or 0)
+            done = 0
+            while block := answer.read(_BLOCK):
+                done += file.write(block)
+                progress(f"downloading {name}", done, total)
+        if total and done != total:
+            raise UserError(f"{name} broke off after {done:,} of {total:,} bytes; {alternative}.")
+    except urllib.error.HTTPError as error:
+        raise UserError(f"{urlparse(url).netloc} answered {error.code} for {name}; {alternative}.") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise UserError(f"{name} could not be downloaded ({reason}); {alternative}.") from None
+
+
+AS_PUBLISHED: Final = "as published"
+REPACKED: Final = "repacked"
+UNCONFIRMED: Final = "unconfirmed"
+
+
+def origin(archive: Archive, entry: Entry) -> Origin:
+    """What was given, and whether its checksum is the published one."""
+    known = {published.md5: published for published in entry.archives if published.md5 != UNKNOWN}
+    record: Origin = {"file": archive.path.name, "kind": archive.kind}
+    if archive.kind == "folder":
+        return {**record, "checksum": "a folder has none"}
+    record["bytes"] = archive.path.stat().st_size
+    if not known:
+        return {**record, "sha256": file_hash(archive.path), "checksum": "none published that we know of"}
+    md5 = file_hash(archive.path, "md5")
+    match = known.get(md5)
+    return {
+        **record,
+        "md5": md5,
+        "checksum": f"as {match.md5_source} states it" if match else "differs from the published one",
+        "published": match is not None,
+    }
+
+
+def status(entry: Entry, given: Sequence[Origin]) -> str:
+    """How sure we are: the publisher's own bytes, the right content in other bytes, or only the counts."""
+    if given and all(record.get("published") for record in given):
+        return AS_PUBLISHED
+    return UNCONFIRMED if entry.content_sha256 == UNKNOWN else REPACKED
+
+
+def check_counts(entry: Entry, layout: Layout, given: str) -> None:
+    """Refuse the wrong numbers of classes or pictures."""
+    classes, images = len(layout.class_names), sum(layout.counts)
+    if (classes, images) != (entry.classes, entry.images):
+        raise UserError(
+            f"{given} holds {images:,} pictures of {classes} classes, and {entry.name} has {entry.images:,} "
+            f"of {entry.classes}: it is incomplete or something else."
+        )
+    wrong = [c for c, count in enumerate(layout.counts) if entry.per_class not in (None, count)]
+    if wrong:
+        raise UserError(
+            f"{given} has {layout.counts[wrong[0]]} pictures of class '{layout.class_names[wrong[0]]}', and "
+            f"{entry.name} has {entry.per_class}: it is not the published dataset."
+        )
+
+
+def check_content(entry: Entry, content: str, decoded: str | None, given: str) -> None:
+    """Refuse the wrong pixels, where the right ones are known."""
+    if decoded is not None and entry.decoded_sha256 not in (UNKNOWN, None, decoded):
+        raise UserError(
+            f"{given} was refused: its pictures are not {entry.name}'s (sha256 over the decoded pixels is "
+            f"{decoded[:12]}…, and should be {str(entry.decoded_sha256)[:12]}…)."
+        )
+    if entry.content_sha256 in (UNKNOWN, content):
+        return
+    if decoded is not None and decoded == entry.decoded_sha256:
+        raise UserError(
+            f"{given} holds the right pictures, but Pillow {PIL.__version__} resizes them differently from "
+            "the recorded result, so numbers would not compare: install another version of Pillow."
+        )
+    raise UserError(
+        f"{given} was refused: its pictures are not {entry.name}'s (sha256 over the pixels is {content[:12]}…"
+        f", and should be {entry.content_sha256[:12]}…)."
+    )

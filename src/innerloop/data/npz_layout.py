@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
+from innerloop.data.archives import ALWAYS, checked_zip
 from innerloop.data.arrays import arrays_layout
-from innerloop.data.bounds import ALWAYS, checked_zip
 from innerloop.data.layouts.layout import Layout
 
 _IMAGES: Final = ("images", "X", "x", "data")

@@ -16,7 +16,7 @@ from innerloop.core.place import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue, published_splits
 from innerloop.data.folder import FolderOptions, folder_layout
 from innerloop.data.folder_look import OnBad
-from innerloop.data.folder_scan import fingerprint, scan
+from innerloop.data.folder_tree import fingerprint, scan
 from innerloop.data.get import how_to_get
 from innerloop.data.hashing import text_hash
 from innerloop.data.layouts.layout import Layout, Progress, cores, silent

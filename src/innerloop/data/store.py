@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from innerloop._version import __version__
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain, read_json, sync_file, sync_folder, write_json_atomic
-from innerloop.data.exchange import put_back, take_place
 from innerloop.data.hashing import content_hash
 from innerloop.data.layouts.layout import Layout, Progress, silent
 from innerloop.data.source import ImageSource, map_array
-from innerloop.data.workspace import workspace
+from innerloop.data.workspace import put_back, take_place, workspace
 
 IMAGES: Final = "images.npy"
 INDEX: Final = "index.json"

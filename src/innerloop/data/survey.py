@@ -11,8 +11,7 @@ from innerloop.core.place import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue
 from innerloop.data.folder import Classes, FolderOptions, classes_in
 from innerloop.data.folder_look import OnBad
-from innerloop.data.folder_names import groups_of
-from innerloop.data.folder_scan import fingerprint, scan
+from innerloop.data.folder_tree import fingerprint, groups_of, scan
 from innerloop.data.opening import ALL, TEST, open_source, own_store
 from innerloop.data.source import ImageSource
 from innerloop.data.splits import Splits, divide, hold_out, read_split_file

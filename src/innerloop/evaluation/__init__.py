@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from innerloop.evaluation import sureness as sureness
     from innerloop.evaluation.comparison import Comparison as Comparison
     from innerloop.evaluation.comparison import compare as compare
     from innerloop.evaluation.comparison import over_seeds as over_seeds
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
     from innerloop.evaluation.heads import HEADS as HEADS
     from innerloop.evaluation.heads import fit_heads as fit_heads
     from innerloop.evaluation.heads import head_scores as head_scores
-    from innerloop.evaluation.orders import ByOrder as ByOrder
-    from innerloop.evaluation.orders import by_label_order as by_label_order
-    from innerloop.evaluation.predicted import Predicted as Predicted
+    from innerloop.evaluation.labelling import Predicted as Predicted
     from innerloop.evaluation.protocol import Protocol as Protocol
+    from innerloop.evaluation.scores import ByOrder as ByOrder
     from innerloop.evaluation.scores import Evaluation as Evaluation
+    from innerloop.evaluation.scores import by_label_order as by_label_order
     from innerloop.evaluation.scores import evaluate as evaluate
 else:
     __getattr__, __dir__ = lazy(
@@ -31,10 +30,8 @@ else:
             "innerloop.evaluation.episodes": "Episodes",
             "innerloop.evaluation.frozen": "evaluate_features evaluate_head",
             "innerloop.evaluation.heads": "HEADS fit_heads head_scores",
-            "innerloop.evaluation.orders": "ByOrder by_label_order",
-            "innerloop.evaluation.predicted": "Predicted",
+            "innerloop.evaluation.scores": "ByOrder Evaluation by_label_order evaluate",
+            "innerloop.evaluation.labelling": "Predicted",
             "innerloop.evaluation.protocol": "Protocol",
-            "innerloop.evaluation.scores": "Evaluation evaluate",
         },
-        rooms="sureness",
     )

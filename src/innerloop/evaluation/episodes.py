@@ -12,10 +12,6 @@ from typing import Any
 FEW_SHOT = "few-shot"
 """The family of all tasks that are drawn from pictures, however the network was trained."""
 
-EARLIER = "as an earlier version told it: "
-"""Begins the ``pictures`` of episodes whose classes a file of an earlier version tells in other words, and is
-the name of a setting where it does not tell the defaults of a family."""
-
 _ABSENT = object()
 
 
@@ -135,47 +131,29 @@ def differences(first: Episodes, second: Episodes) -> list[str]:
     return words
 
 
+def drawn_episodes(evaluation: Mapping[str, Any]) -> Episodes | None:
+    """The episodes that an evaluation's file says it saw; None where the file is damaged."""
+    try:
+        return Episodes.from_dict(evaluation["drawn"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def other_episodes(
     first: Episodes | None, second: Episodes | None, names: tuple[str, str] = ("the first", "the second")
 ) -> str:
     """Why two evaluations cannot be compared task by task; empty if they saw the same episodes."""
     for each, name in zip((first, second), names, strict=True):
         if each is None:
-            return _judge_again(name)
+            return (
+                f"the evaluation of {name} does not say which episodes it saw: "
+                "`innerloop eval RUN` judges it again"
+            )
     assert first is not None
     assert second is not None
     if first == second:
         return ""
-    marked = [_is_marked(each) for each in (first, second)]
-    if marked[0] != marked[1]:
-        known = differences(*(_without_marked(each, first, second) for each in (first, second)))
-        return _other(known) if known else _judge_again(names[marked.index(True)])
-    return _other(differences(first, second))
-
-
-def _other(words: list[str]) -> str:
-    return f"other episodes ({', '.join(words)})"
-
-
-def _judge_again(name: str) -> str:
-    return (
-        f"{name} was judged by an earlier version, whose file does not tell its episodes: "
-        "`innerloop eval RUN` judges it again"
-    )
-
-
-def _is_marked(episodes: Episodes) -> bool:
-    pictures = episodes.pictures or ""
-    return pictures.startswith(EARLIER) or any(name == EARLIER for name, _ in episodes.settings)
-
-
-def _without_marked(each: Episodes, first: Episodes, second: Episodes) -> Episodes:
-    """Without what one of the two does not tell."""
-    if first.family != second.family:
-        return each
-    if first.pictures is not None:
-        return replace(each, pictures=None, grouping=None)
-    return replace(each, settings=())
+    return f"other episodes ({', '.join(differences(first, second))})"
 
 
 def _of_kinds(first: Sequence[TaskKind], second: Sequence[TaskKind]) -> list[str]:

@@ -23,7 +23,7 @@ from innerloop.evaluation.judges import (
     by_features,
     by_fine_tuning,
 )
-from innerloop.evaluation.predicted import Predicted, predicted
+from innerloop.evaluation.labelling import Predicted, predicted
 from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_grid, check_protocol
 from innerloop.evaluation.scores import Evaluation, GridRow
 from innerloop.nets.network import Network

@@ -14,7 +14,7 @@ from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.evaluation.features import FeatureCache, Pictures, Rows, cached_features, finite_problems
 from innerloop.evaluation.grid import Setting, grid_of, judge_grid
 from innerloop.evaluation.heads import HEADS, fit_heads, head_scores, unit, unit_scores
-from innerloop.evaluation.predicted import marks
+from innerloop.evaluation.labelling import marks
 from innerloop.evaluation.protocol import Protocol
 from innerloop.learners.fine_tuning import fine_tune
 from innerloop.nets.network import Network
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
     """Accuracy of each episode, how many of their heads are not proven solutions, and a grid's accuracies.
 
     ``grid`` is ``(E, settings + 1)``, the last column that of the ensemble; it has no columns without a grid.
-    ``said`` has the :func:`~innerloop.evaluation.predicted.marks` of every episode; none under a grid.
+    ``said`` has the :func:`~innerloop.evaluation.labelling.marks` of every episode; none under a grid.
     """
 
     accuracy: Tensor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from innerloop.experiment.backbones import run_backbone as run_backbone
+    from innerloop.classify.files import run_backbone as run_backbone
     from innerloop.experiment.experiment import Experiment as Experiment
     from innerloop.experiment.judged import AfterSteps as AfterSteps
     from innerloop.experiment.judged import Judged as Judged
@@ -34,7 +34,7 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "innerloop.experiment.backbones": "run_backbone",
+            "innerloop.classify.files": "run_backbone",
             "innerloop.experiment.experiment": "Experiment",
             "innerloop.experiment.judged": "AfterSteps Judged",
             "innerloop.experiment.parts": "Parts",

@@ -12,7 +12,7 @@ from innerloop.experiment.data import Data
 from innerloop.experiment.fitting import by_heads
 from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.judged import IMAGE_FAMILIES
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.nets.hugging_face import is_hugging_face
 from innerloop.training.execution.plan import Plan

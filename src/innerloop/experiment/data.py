@@ -19,7 +19,7 @@ from innerloop.experiment.pictures import (
     scale_of,
     training_classes,
 )
-from innerloop.experiment.recipe.judged import has_hard_tasks
+from innerloop.experiment.recipe.protocols import has_hard_tasks
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.sizes import Sizes, sizes_of_task
 from innerloop.experiment.words import recipe_words

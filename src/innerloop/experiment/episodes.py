@@ -9,7 +9,7 @@ from innerloop.data.source import ImageSource
 from innerloop.evaluation.episodes import Episodes
 from innerloop.experiment.kept import digest, own_folder
 from innerloop.experiment.pictures import plain_source
-from innerloop.experiment.recipe.judged import IMAGE_FAMILIES, family_asked, pictures_asked
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, family_asked, pictures_asked
 from innerloop.experiment.recipe.schema import Data, Recipe
 from innerloop.experiment.run_data import test_digest
 from innerloop.tasks.families import FAMILIES, get_family

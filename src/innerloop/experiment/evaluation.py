@@ -28,7 +28,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
 from innerloop.experiment.predictions import keep_predictions
 from innerloop.experiment.pretrained import seen_word
-from innerloop.experiment.recipe.judged import refuse_mixed_ways, shapes_asked
+from innerloop.experiment.recipe.protocols import refuse_mixed_ways, shapes_asked
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run_data import test_digest
 from innerloop.experiment.weights import for_test

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.grammar import as_items
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.recipe.python import as_items
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys
 from innerloop.experiment.recipe.trust import admit

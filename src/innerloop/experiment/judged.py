@@ -10,12 +10,9 @@ from typing import Any, NamedTuple
 from innerloop.core.statistics import Interval
 from innerloop.core.words import score_text
 from innerloop.evaluation.baselines import Baseline
-from innerloop.evaluation.episodes import Episodes
+from innerloop.evaluation.episodes import Episodes, drawn_episodes
 from innerloop.evaluation.scores import GridRow
-from innerloop.experiment.recipe.library import read_recipe
 from innerloop.experiment.recipe.protocols import CHANGED, evaluation_line
-from innerloop.experiment.recipe.told import told_episodes
-from innerloop.runs.manifest import read_manifest
 
 
 class AfterSteps(NamedTuple):
@@ -105,8 +102,8 @@ class Judged(NamedTuple):
         return html.escape(str(self))
 
 
-def judged_from(result: Mapping[str, Any], run: Path) -> Judged:
-    """From the file that an evaluation of a run wrote, with its own place as ``file``."""
+def judged_from(result: Mapping[str, Any]) -> Judged:
+    """From the file that an evaluation wrote, with its own place as ``file``."""
     return Judged(
         score=result["score"],
         mean=result["mean"],
@@ -117,7 +114,7 @@ def judged_from(result: Mapping[str, Any], run: Path) -> Judged:
         by_step=[AfterSteps(row["steps"], row["mean"], row["ci95"]) for row in result["by_step"]],
         notes=list(result.get("notes") or []),
         file=Path(str(result["file"])),
-        drawn=told_episodes(read_recipe(str(run)).model_dump(), result, read_manifest(run)),
+        drawn=drawn_episodes(result),
         not_finite=result.get("not_finite") or 0,
         changed=result.get(CHANGED) or {},
         baselines=[_baseline(row) for row in result.get("baselines") or []],

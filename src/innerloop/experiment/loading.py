@@ -16,12 +16,11 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed
 from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
-from innerloop.experiment.recipe.backbone import NOTHING
-from innerloop.experiment.recipe.library import read_recipe
+from innerloop.experiment.recipe.judging import NOTHING
+from innerloop.experiment.recipe.library import read_recipe, recipe_of
 from innerloop.experiment.recipe.protocols import changed_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, typed_keys
-from innerloop.experiment.recipe.started import recipe_of
 from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run_data import kept_scale, shown_as_trained, shown_words, with_kept_data
 from innerloop.experiment.sizes import Sizes, sizes_from

@@ -11,7 +11,7 @@ from innerloop.core.losses import get_loss, is_classification, smoothed
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import build_learner, in_label_orders
 from innerloop.experiment.pretrained import check_channels
-from innerloop.experiment.recipe.judged import IMAGE_FAMILIES, kinds_asked
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, kinds_asked
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.sizes import Sizes
 from innerloop.experiment.targets import check_outputs, check_targets

@@ -19,8 +19,7 @@ from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import Learner
 from innerloop.learners.objectives.base import Objective
 from innerloop.nets.network import Network
-from innerloop.training.optimisers import MakeOptimiser, make_optimiser
-from innerloop.training.schedules import Schedule, make_schedule
+from innerloop.training.optimisers import MakeOptimiser, Schedule, make_optimiser, make_schedule
 from innerloop.training.state import TrainState, initial_state
 
 

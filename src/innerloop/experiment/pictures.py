@@ -18,16 +18,15 @@ from innerloop.data.source import ImageSource
 from innerloop.data.splits import hold_out
 from innerloop.experiment.kept import read_kept, with_kept_splits
 from innerloop.experiment.pretrained import own_scale
-from innerloop.experiment.recipe.judged import IMAGE_FAMILIES as IMAGE_FAMILIES
-from innerloop.experiment.recipe.judged import kinds_asked
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES as IMAGE_FAMILIES
+from innerloop.experiment.recipe.protocols import kinds_asked
 from innerloop.experiment.recipe.schema import Data, Recipe
 from innerloop.experiment.words import episode_words
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
-from innerloop.tasks.rotations import with_rotations
 from innerloop.tasks.sampler import Sampler
-from innerloop.tasks.supervised import supervised_sampler
+from innerloop.tasks.supervised import supervised_sampler, with_rotations
 
 
 class Scale(NamedTuple):

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from innerloop.classify.features.overlap import overlap, seen_before
+from innerloop.classify.backbones import overlap, seen_before
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
-from innerloop.experiment.recipe.backbone import NOTHING
-from innerloop.experiment.recipe.judged import IMAGE_FAMILIES
+from innerloop.experiment.recipe.judging import NOTHING
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.nets.hugging_face import PREFIX, is_hugging_face
-from innerloop.nets.hugging_face_pictures import read_preprocessing
+from innerloop.nets.hugging_face import PREFIX, is_hugging_face, read_preprocessing
 from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, published_weights
 
 INIT = "pretrained"

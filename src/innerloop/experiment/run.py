@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.choose.rates import provisional, refuse_unknown_rate, settled
+from innerloop.classify.backbone_evaluation import evaluate_backbone_run, judge_again, judge_only
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
-from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts
@@ -22,11 +22,11 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.planned import Slowdown, check_kept_plan, planned
 from innerloop.experiment.pretrained import seen_notes
-from innerloop.experiment.recipe.backbone import NOTHING
 from innerloop.experiment.recipe.fitted import refuse_unfitted
-from innerloop.experiment.recipe.judged import refuse_mixed_ways
+from innerloop.experiment.recipe.judging import NOTHING
+from innerloop.experiment.recipe.library import look_at, recipe_of
+from innerloop.experiment.recipe.protocols import refuse_mixed_ways
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.started import look_at, recipe_of
 from innerloop.experiment.recipe.unread import rate_warning, refuse_stray_tables
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, hard_words, with_kept_data

@@ -11,8 +11,8 @@ from innerloop.experiment.data import DTYPES, Data
 from innerloop.experiment.kept import KEPT, read_kept
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.recipe.library import look_at
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.started import look_at
 from innerloop.experiment.recipe.trust import foreign_code
 from innerloop.experiment.sizes import Sizes, sizes_from
 from innerloop.experiment.weights import for_test

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import innerloop.experiment.backbone_run as backbone_run
-from innerloop.classify.predicting.adapted import UNSURE_BELOW, Prediction
-from innerloop.classify.predicting.loading import predictor_from
-from innerloop.classify.predicting.predictor import predict_arrays
+import innerloop.classify.backbone_evaluation as backbone_run
+from innerloop.classify.files import predictor_from
+from innerloop.classify.predictor import UNSURE_BELOW, Prediction, predict_arrays
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.evaluation.comparison import Comparison
@@ -17,9 +16,9 @@ from innerloop.experiment.compare import compare_judged
 from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
+from innerloop.experiment.recipe.grammar import as_items, in_section
 from innerloop.experiment.recipe.library import read_recipe
 from innerloop.experiment.recipe.protocols import own_evaluation
-from innerloop.experiment.recipe.python import as_items, in_section
 from innerloop.experiment.recipe.schema import Eval, Recipe
 from innerloop.experiment.run import evaluate_run, resume
 from innerloop.runs.directory import RECIPE, find_run
@@ -55,7 +54,7 @@ class Run:
         files = sorted((self.path / "eval").glob("*.json"), key=lambda file: file.stat().st_mtime)
         evaluations = [{**read_json(file), "file": str(file)} for file in files]
         evaluation, own = own_evaluation(self.recipe.model_dump(), evaluations)
-        return judged_from(evaluation, self.path) if evaluation is not None and own else None
+        return judged_from(evaluation) if evaluation is not None and own else None
 
     @property
     def loaded(self) -> Loaded:

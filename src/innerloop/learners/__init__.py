@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from innerloop.learners.attention import matching as matching
     from innerloop.learners.base import Adapted as Adapted
     from innerloop.learners.base import Learner as Learner
-    from innerloop.learners.convex import logistic_head as logistic_head
-    from innerloop.learners.convex import metaoptnet_svm as metaoptnet_svm
     from innerloop.learners.embedding import embedding_learner as embedding_learner
     from innerloop.learners.entry import Entry as Entry
     from innerloop.learners.entry import Setting as Setting
@@ -23,8 +20,14 @@ if TYPE_CHECKING:
     from innerloop.learners.gradient import maml_lslr as maml_lslr
     from innerloop.learners.gradient import meta_sgd as meta_sgd
     from innerloop.learners.gradient import non_adaptive as non_adaptive
+    from innerloop.learners.heads import logistic_head as logistic_head
+    from innerloop.learners.heads import metaoptnet_ridge as metaoptnet_ridge
+    from innerloop.learners.heads import metaoptnet_svm as metaoptnet_svm
+    from innerloop.learners.heads import r2d2 as r2d2
     from innerloop.learners.kernel import kernel_learner as kernel_learner
     from innerloop.learners.kernel import regression_tasks as regression_tasks
+    from innerloop.learners.metric import matching as matching
+    from innerloop.learners.metric import protonet as protonet
     from innerloop.learners.objectives.base import Objective as Objective
     from innerloop.learners.objectives.distillation import distilled as distilled
     from innerloop.learners.objectives.distillation import teacher_of as teacher_of
@@ -36,11 +39,8 @@ if TYPE_CHECKING:
     from innerloop.learners.objectives.multitask import task_head as task_head
     from innerloop.learners.objectives.reptile import reptile as reptile
     from innerloop.learners.orders import label_averaged as label_averaged
-    from innerloop.learners.prototype import protonet as protonet
     from innerloop.learners.proximal import imaml as imaml
     from innerloop.learners.proximal import minibatchprox as minibatchprox
-    from innerloop.learners.ridge import metaoptnet_ridge as metaoptnet_ridge
-    from innerloop.learners.ridge import r2d2 as r2d2
     from innerloop.learners.table import LEARNERS as LEARNERS
     from innerloop.learners.updates import UpdateRule as UpdateRule
     from innerloop.learners.updates import adam as adam
@@ -50,9 +50,9 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "innerloop.learners.attention": "matching",
+            "innerloop.learners.metric": "matching protonet",
             "innerloop.learners.base": "Adapted Learner",
-            "innerloop.learners.convex": "logistic_head metaoptnet_svm",
+            "innerloop.learners.heads": "logistic_head metaoptnet_ridge metaoptnet_svm r2d2",
             "innerloop.learners.embedding": "embedding_learner",
             "innerloop.learners.entry": "Entry Setting",
             "innerloop.learners.fine_tuning": "fine_tune",
@@ -66,9 +66,7 @@ else:
             "innerloop.learners.objectives.multitask": "multitask task_head",
             "innerloop.learners.objectives.reptile": "reptile",
             "innerloop.learners.orders": "label_averaged",
-            "innerloop.learners.prototype": "protonet",
             "innerloop.learners.proximal": "imaml minibatchprox",
-            "innerloop.learners.ridge": "metaoptnet_ridge r2d2",
             "innerloop.learners.table": "LEARNERS",
             "innerloop.learners.updates": "UpdateRule adam momentum sgd",
         },

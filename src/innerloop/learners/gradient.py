@@ -1,13 +1,4 @@
-r"""Learners that adapt by gradient steps: MAML and its family.
-
-With support loss :math:`\ell`, inner rate :math:`\alpha` and ``T`` steps,
-
-.. math:: \theta_{t+1} = \theta_t - \alpha\,\nabla\ell(\theta_t), \qquad t = 0,\dots,T-1,
-
-on all parameters (MAML, Finn et al. 2017), the last layer (ANIL, Raghu et al. 2020) or all but the last
-layer (BOIL, Oh et al. 2021), with a learned rate per weight (Meta-SGD, Li et al. 2017) or per layer and step
-(LSLR, Antoniou et al. 2019).
-"""
+"""Learners that adapt by gradient steps: MAML and its family."""
 
 from __future__ import annotations
 
@@ -20,7 +11,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 
 import innerloop.core.autodiff as autodiff
 from innerloop.core.arguments import checked
-from innerloop.core.errors import UserError
+from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Loss, Params
@@ -37,16 +28,68 @@ from innerloop.learners.inner import (
     settled,
 )
 from innerloop.learners.online import Online, online_anil, refuse_options
-from innerloop.learners.starts import (
-    SYMMETRIC,
-    HeadStart,
-    check_start,
-    started,
-    untrained_names,
-)
 from innerloop.learners.updates import UpdateRule, sgd
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
+
+HeadStart = Literal["learned", "frozen", "one-vector", "zero"]
+STARTS = ("learned", "frozen", "one-vector", "zero")
+SYMMETRIC = ("one-vector", "zero")
+"""Starts that do not depend on the labels' order."""
+
+
+def check_start(start: HeadStart, head_moves: bool) -> None:
+    """Refuses starts that there are not, and equal rows where the last layer does not move."""
+    if start not in STARTS:
+        raise UserError(
+            f"unknown {{head_start}} '{start}'{did_you_mean(start, STARTS)}; there are {', '.join(STARTS)}.",
+            names=("head_start",),
+        )
+    if start in SYMMETRIC and not head_moves:
+        raise UserError(
+            f"{{head_start}}={start} gives all classes the same output, and here the last layer never moves: "
+            "set {head_start}=frozen, or average over label orders ({label_orders}).",
+            names=("head_start", "label_orders"),
+        )
+
+
+def started(network: Network, start: HeadStart, params: Params) -> Params:
+    """The parameters before the first inner step, as a differentiable function of the meta-parameters.
+
+    >>> from innerloop import mlp
+    >>> params = {"layer0.weight": torch.tensor([[1.0], [3.0]]), "layer0.bias": torch.tensor([0.0, 1.0])}
+    >>> started(mlp(1, [], 2), "one-vector", params)["layer0.weight"]
+    tensor([[2.],
+            [2.]])
+    """
+    if start == "learned":
+        return params
+    head = select(params, network.head_names)
+    if start == "frozen":
+        return {**params, **{name: value.detach() for name, value in head.items()}}
+    if start == "zero":
+        return {**params, **{name: torch.zeros_like(value) for name, value in head.items()}}
+    check_rows(head)
+    return {**params, **{n: v.mean(0, keepdim=True).expand_as(v).contiguous() for n, v in head.items()}}
+
+
+def untrained_names(network: Network, start: HeadStart) -> tuple[str, ...]:
+    """Parameters that the outer loop never updates."""
+    return tuple(network.head_names) if start in ("frozen", "zero") else ()
+
+
+def check_rows(head: Params) -> None:
+    """Refuses a last layer that has not one row per output in each of its parameters."""
+    rows = {name: value.shape[0] if value.ndim else 0 for name, value in head.items()}
+    outputs = max(rows.values())
+    wrong = next((name for name, count in rows.items() if count != outputs), None)
+    if wrong is not None:
+        raise UserError(
+            f"{{head_start}}=one-vector needs a last layer with one row per output, and '{wrong}' has "
+            f"{rows[wrong]} for {outputs}: use {{head_start}}=zero or frozen.",
+            names=("head_start",),
+        )
+
 
 Rates = Literal["fixed", "per-weight", "per-layer-and-step"]
 
@@ -82,7 +125,7 @@ def gradient_learner(
         checkpoint: keep no graph of inner steps and recompute them in the backward pass: memory of one
             step instead of ``steps``, about a third more time. Execution modes ``loop`` and ``threads`` only.
         rates: fixed, or learned.
-        head_start: where the last layer starts (:mod:`innerloop.learners.starts`).
+        head_start: where the last layer starts (:mod:`innerloop.learners.gradient`).
     """
     loss = get_loss(loss)
     check_steps(steps)
@@ -207,7 +250,7 @@ def maml(
         truncate: differentiate through this many of the last steps only; through all by default.
         checkpoint: whether to recompute inner steps in the backward pass instead of keeping their graph.
         rule: how a gradient becomes a step; plain gradient descent if omitted.
-        head_start: where the last layer starts (:mod:`innerloop.learners.starts`).
+        head_start: where the last layer starts (:mod:`innerloop.learners.gradient`).
 
     >>> from innerloop import get_loss
     >>> from innerloop import mlp

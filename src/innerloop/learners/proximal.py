@@ -1,30 +1,9 @@
-r"""Learners that move all layers and are held by an :math:`\ell_2` penalty: iMAML and Meta-MinibatchProx.
-
-Both adapt by solving the proximal problem around the meta-parameters :math:`\theta`,
-
-.. math:: \phi^*(\theta) = \arg\min_\phi\; \ell(\phi) + \tfrac{\lambda}{2}\,\|\phi - \theta\|^2 ,
-
-with a number of steps of an update rule, of which no graph is kept: memory does not grow with their number.
-They differ in what is minimised over :math:`\theta`. iMAML (Rajeswaran et al. 2019) takes the query loss
-:math:`L(\phi^*(\theta))`; from the optimality conditions :math:`d\phi^* = (I + H/\lambda)^{-1}\,d\theta` with
-:math:`H = \nabla^2\ell(\phi^*)`, so that
-
-.. math:: \nabla_\theta L = \Big(I + \tfrac1\lambda H\Big)^{-1} \nabla L(\phi^*) ,
-
-which conjugate gradients solve by products with :math:`H`. Meta-MinibatchProx (Zhou et al. 2019) takes the
-minimum itself (Bridge's eq. 21), the Moreau envelope of the task's loss, whose gradient is
-:math:`\lambda(\theta - \phi^*)` without any derivative of the solution.
-
-Both gradients are right at a solution only, and iMAML's only if the linear system is solved, too. So both
-residuals are reported with the metrics of training: ``learner.inner_residual`` is the gradient norm of the
-proximal problem where its steps ended, relative to that at :math:`\theta`, and ``learner.linear_residual`` is
-:math:`\|\nabla L - (I + H/\lambda)g\| / \|\nabla L\|`.
-"""
+"""Learners that move all layers and are held by an l2 penalty: iMAML and Meta-MinibatchProx."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -36,7 +15,6 @@ from innerloop.core.losses import get_loss
 from innerloop.core.trees import add_scaled, detach, dot, select, tree_map
 from innerloop.core.types import Buffers, Loss, Params, Task, all_samples
 from innerloop.learners.base import REPORT_PREFIX, Adapted, Learner
-from innerloop.learners.implicit import Pull, implicit_gradient, implicitly
 from innerloop.learners.inner import (
     InnerLoss,
     check_steps,
@@ -48,7 +26,75 @@ from innerloop.learners.inner import (
 )
 from innerloop.learners.updates import UpdateRule, sgd
 from innerloop.nets.network import Network, apply
-from innerloop.solvers.krylov import LinearSolution, relative
+from innerloop.solvers.krylov import LinearSolution, conjugate_gradients, relative
+
+
+def implicit_gradient(
+    inner: InnerLoss, at: Params, cotangent: Params, penalty: float, cg_steps: int, damping: float
+) -> LinearSolution:
+    r""":math:`(I + H/\lambda)^{-1} v`, with :math:`H` the Hessian of ``inner`` at the solution ``at``."""
+    curvature = autodiff.hessian_product(inner, at)
+
+    def product(v: Params) -> Params:
+        """The product with the matrix ``I + H/λ``."""
+        return add_scaled(v, curvature(v), 1 / penalty)
+
+    return conjugate_gradients(product, cotangent, cg_steps, damping)
+
+
+class Pull(Protocol):
+    """``(at, v, buffers, x, y, training) -> solution``: the solution's Jacobian, transposed, times ``v``."""
+
+    def __call__(
+        self, at: Params, v: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
+    ) -> LinearSolution:
+        """Solves the linear system of the implicit function theorem."""
+        ...
+
+
+def implicitly(
+    pull: Pull, start: Params, moved: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
+) -> Params:
+    """``moved`` in value, with the derivative with respect to ``start`` that ``pull`` computes.
+
+    The backward pass solves the linear system. First derivatives only.
+    """
+    # tensors go in by themselves: under vmap they are not those that the closure of a learner would hold
+    fixed = [*moved.values(), *buffers.values(), x, y]
+    layout = (pull, tuple(start), tuple(buffers), training)
+    solution: tuple[Tensor, ...] = _Implicit.apply(layout, *start.values(), *fixed)
+    return dict(zip(start, solution, strict=True))
+
+
+class _Implicit(torch.autograd.Function):
+    """The solution forwards; backwards, the linear system."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(layout: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The solution as it is."""
+        count = len(layout[1])
+        return tuple(value.clone() for value in tensors[count : 2 * count])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keeps the solution and what its conditions depend on."""
+        del output
+        ctx.layout = inputs[0]
+        ctx.save_for_backward(*inputs[1 + len(inputs[0][1]) :])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        """Solves the linear system for the gradient."""
+        pull, names, statistics, training = ctx.layout
+        saved, count = list(ctx.saved_tensors), len(names)
+        x, y = saved[-2:]
+        at = dict(zip(names, saved[:count], strict=True))
+        buffers = dict(zip(statistics, saved[count:-2], strict=True))
+        gradient = pull(at, dict(zip(names, cotangents, strict=True)), buffers, x, y, training)
+        return None, *(gradient.x[name] for name in names), *(None for _ in saved)
+
 
 INNER_RESIDUAL, LINEAR_RESIDUAL = f"{REPORT_PREFIX}inner_residual", f"{REPORT_PREFIX}linear_residual"
 

@@ -102,7 +102,7 @@ LEARNERS: dict[str, Entry] = {
     "protonet": Entry(
         "ProtoNet",
         "Snell et al. 2017",
-        "innerloop.learners.prototype:protonet",
+        "innerloop.learners.metric:protonet",
         "nothing",
         "nothing",
         "through",
@@ -113,7 +113,7 @@ LEARNERS: dict[str, Entry] = {
     "matching": Entry(
         "matching networks",
         "Vinyals et al. 2016",
-        "innerloop.learners.attention:matching",
+        "innerloop.learners.metric:matching",
         "nothing",
         "nothing",
         "through",
@@ -125,7 +125,7 @@ LEARNERS: dict[str, Entry] = {
     "r2d2": Entry(
         "R2D2",
         "Bertinetto et al. 2019",
-        "innerloop.learners.ridge:r2d2",
+        "innerloop.learners.heads:r2d2",
         "head",
         "l2",
         "through",
@@ -141,7 +141,7 @@ LEARNERS: dict[str, Entry] = {
     "metaoptnet-ridge": Entry(
         "MetaOptNet with ridge",
         "Lee et al. 2019",
-        "innerloop.learners.ridge:metaoptnet_ridge",
+        "innerloop.learners.heads:metaoptnet_ridge",
         "head",
         "l2",
         "through",
@@ -157,7 +157,7 @@ LEARNERS: dict[str, Entry] = {
     "metaoptnet-svm": Entry(
         "MetaOptNet",
         "Lee et al. 2019",
-        "innerloop.learners.convex:metaoptnet_svm",
+        "innerloop.learners.heads:metaoptnet_svm",
         "head",
         "l2",
         "implicit",
@@ -175,7 +175,7 @@ LEARNERS: dict[str, Entry] = {
     "logistic-head": Entry(
         "logistic head",
         "",
-        "innerloop.learners.convex:logistic_head",
+        "innerloop.learners.heads:logistic_head",
         "head",
         "l2",
         "implicit",

@@ -2,8 +2,9 @@
 
 from innerloop.nets import cells as cells
 from innerloop.nets.antisymmetric import antisymmetric as antisymmetric
-from innerloop.nets.conv4 import conv4 as conv4
-from innerloop.nets.convnet import convnet as convnet
+from innerloop.nets.convolutional import conv4 as conv4
+from innerloop.nets.convolutional import convnet as convnet
+from innerloop.nets.convolutional import r2d2_conv as r2d2_conv
 from innerloop.nets.efficientnet_lite import efficientnet_lite as efficientnet_lite
 from innerloop.nets.factory import BACKBONES as BACKBONES
 from innerloop.nets.factory import backbone as backbone
@@ -17,7 +18,6 @@ from innerloop.nets.neurons import neurons as neurons
 from innerloop.nets.noise import with_noise as with_noise
 from innerloop.nets.noise import without_noise as without_noise
 from innerloop.nets.norms import NORM_POLICIES as NORM_POLICIES
-from innerloop.nets.r2d2_conv import r2d2_conv as r2d2_conv
 from innerloop.nets.residual import residual_mlp as residual_mlp
 from innerloop.nets.residual import wide_network as wide_network
 from innerloop.nets.resnet12 import resnet12 as resnet12

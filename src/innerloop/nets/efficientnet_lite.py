@@ -7,7 +7,7 @@ becomes ⌈n / s⌉, and where an odd number of rows is missing, the larger half
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -223,3 +223,65 @@ def same_conv2d(x: Tensor, weight: Tensor, stride: int, groups: int) -> Tensor:
         missing = max(0, (-(-side // stride) - 1) * stride + kernel - side)
         pads += [missing // 2, missing - missing // 2]
     return F.conv2d(F.pad(x, pads), weight, stride=stride, groups=groups)
+
+
+Features = Callable[[Tensor], Tensor]
+"""Pictures ``(n, C, H, W)`` as the network was trained on → features ``(n, d)``."""
+
+
+class Folded(NamedTuple):
+    """A convolution with its norm layer in it."""
+
+    weight: Tensor
+    bias: Tensor
+    stride: int
+    padding: int
+    groups: int
+    active: bool
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The convolution, ReLU6 written over its result."""
+        y = F.conv2d(x, self.weight, self.bias, self.stride, self.padding, 1, self.groups)
+        return F.hardtanh_(y, 0.0, 6.0) if self.active else y
+
+
+def fold(layer: Layer, params: Params, buffers: Buffers) -> Folded:
+    """One layer, turned by 180°; computed in float64, kept in the type of its weights."""
+    name = layer.name
+    weight, scale, shift = (params[f"{name}.{leaf}"] for leaf in ("weight", "norm.weight", "norm.bias"))
+    mean, var = buffers[f"{name}.norm.mean"], buffers[f"{name}.norm.var"]
+    gain = scale.double() * (var.double() + EPS).rsqrt()
+    kernel = (weight.double() * gain[:, None, None, None]).flip((2, 3)).to(weight.dtype)
+    bias = (shift.double() - mean.double() * gain).to(weight.dtype)
+    return Folded(
+        kernel.contiguous(memory_format=torch.channels_last),
+        bias,
+        layer.stride,
+        layer.shape[-1] // 2,
+        layer.groups,
+        layer.active,
+    )
+
+
+def folded_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> Features:
+    """The features of an EfficientNet-Lite with these stored statistics."""
+    if "stem.norm.mean" not in buffers:
+        raise UserError("only stored statistics can be folded: use the norm policy 'running'.")
+    blocks = blocks_of(version)
+    stem, top = stem_and_top(params["stem.weight"].shape[1], blocks)
+    first, last = fold(stem, params, buffers), fold(top, params, buffers)
+    inner = [
+        (block.residual, [fold(layer, params, buffers) for layer in layers_of(block)]) for block in blocks
+    ]
+
+    def features(x: Tensor) -> Tensor:
+        """Features ``(n, 1280)`` of standardised pictures."""
+        x = first(x.flip((2, 3)).contiguous(memory_format=torch.channels_last))
+        for residual, layers in inner:
+            y = x
+            for layer in layers:
+                y = layer(y)
+            x = y.add_(x) if residual else y
+        return last(x).mean((2, 3))
+
+    return features

@@ -15,13 +15,11 @@ from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import Trusted, foreign_parts, let_in, load_object
 from innerloop.nets.cells.network import cell_network
-from innerloop.nets.conv4 import conv4
-from innerloop.nets.convnet import convnet
+from innerloop.nets.convolutional import conv4, convnet, r2d2_conv
 from innerloop.nets.efficientnet_lite import NAMES, efficientnet_lite
 from innerloop.nets.hugging_face import hugging_face, is_hugging_face
 from innerloop.nets.module import from_module
 from innerloop.nets.network import Network
-from innerloop.nets.r2d2_conv import r2d2_conv
 from innerloop.nets.resnet12 import THIN, resnet12
 from innerloop.nets.wide_resnet import wide_resnet
 

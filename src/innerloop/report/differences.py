@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.evaluation.episodes import Episodes, other_episodes
+from innerloop.evaluation.episodes import drawn_episodes, other_episodes
 from innerloop.experiment.recipe.protocols import CHANGED, brief
-from innerloop.experiment.recipe.told import told_episodes
 from innerloop.report.read_run import RunData, flatten, headline
 from innerloop.report.words import number
 
@@ -93,12 +91,7 @@ def same_episodes(first: RunData, second: RunData) -> str:
         return "not evaluated"
     if a.get("score") != b.get("score"):
         return f"other score ({b.get('score')})"
-    return other_episodes(episodes(first, a), episodes(second, b), ("the reference", "this run"))
-
-
-def episodes(run: RunData, evaluation: Mapping[str, Any]) -> Episodes | None:
-    """The episodes that an evaluation of a run saw, where its file tells them."""
-    return told_episodes(run.recipe, evaluation, run.manifest)
+    return other_episodes(drawn_episodes(a), drawn_episodes(b), ("the reference", "this run"))
 
 
 def pair(run: RunData, reference: RunData) -> Pair:
@@ -143,7 +136,7 @@ def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
         evaluation = headline(run)
         if evaluation is None or run.seed is None or not math.isfinite(float(evaluation["mean"])):
             continue
-        drawn = episodes(run, evaluation)
+        drawn = drawn_episodes(evaluation)
         if drawn is None:
             continue
         flat = {key: value for key, value in flatten(run.recipe).items() if key not in OWN}

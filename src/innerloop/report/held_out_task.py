@@ -23,7 +23,7 @@ def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | 
     The episode is the one that evaluation scores first: it is not chosen for its looks. A page is made of
     foreign runs as well, so nothing is imported that their recipes name.
     """
-    from innerloop.experiment.recipe.started import ChangedRecipeError
+    from innerloop.experiment.recipe.library import ChangedRecipeError
     from innerloop.experiment.recipe.trust import UntrustedCodeError
     from innerloop.runs.checkpoints import DamagedCheckpointError
 

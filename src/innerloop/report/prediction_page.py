@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from innerloop.classify.sureness import copies_lines, covers
 from innerloop.core.telling import shown
-from innerloop.evaluation.sureness.words import copies_lines, covers
 from innerloop.report.figures import Picture
 from innerloop.report.plots.learning import learning_curve_data, learning_curve_figure
 from innerloop.report.plots.svg import figure_to_svg

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.nets.cells.toml import from_table
+from innerloop.nets.cells.genotype import from_table
 from innerloop.report.figures import Picture
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop.report.plots.search import prediction_data, prediction_figure, race_data, race_figure

@@ -12,7 +12,7 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.faults import in_words
-from innerloop.core.lock import try_lock
+from innerloop.core.files import try_lock
 from innerloop.runs.directory import refuse_links
 
 _LARGEST = 2**31 - 1

@@ -9,8 +9,8 @@ from innerloop.solvers.krylov import LinearSolution as LinearSolution
 from innerloop.solvers.krylov import conjugate_gradients as conjugate_gradients
 from innerloop.solvers.logistic import logistic as logistic
 from innerloop.solvers.problems import Linear as Linear
+from innerloop.solvers.problems import LinearResult as LinearResult
 from innerloop.solvers.problems import scores as scores
-from innerloop.solvers.returned import LinearResult as LinearResult
 from innerloop.solvers.ridge import RidgeResult as RidgeResult
 from innerloop.solvers.ridge import ridge as ridge
 from innerloop.solvers.svc import svc as svc

@@ -24,8 +24,16 @@ from innerloop.solvers.dual import Solution, derivative, solve_dual
 from innerloop.solvers.faces import face_of
 from innerloop.solvers.implicit import implicit
 from innerloop.solvers.interior_point import DualSVM, Iterate
-from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
-from innerloop.solvers.returned import AIM, LinearResult, rounded
+from innerloop.solvers.problems import (
+    AIM,
+    LinearResult,
+    check_finite,
+    check_positive,
+    check_problems,
+    in_chunks,
+    one_hot,
+    rounded,
+)
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-8}
 EXACT = 1e-10  # floor under the weights in the derivative

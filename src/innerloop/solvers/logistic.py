@@ -22,8 +22,19 @@ from torch import Tensor
 import innerloop.solvers.conjugate as conjugate
 import innerloop.solvers.newton as newton
 from innerloop.solvers.implicit import through_softmax
-from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
-from innerloop.solvers.returned import AIM, LinearResult, measured_scores, rounded, rounding, with_rounding
+from innerloop.solvers.problems import (
+    AIM,
+    LinearResult,
+    check_finite,
+    check_positive,
+    check_problems,
+    in_chunks,
+    measured_scores,
+    one_hot,
+    rounded,
+    rounding,
+    with_rounding,
+)
 from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, dual_value
 
 TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}

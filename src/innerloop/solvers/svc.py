@@ -1,26 +1,201 @@
-r"""Linear support vector machines with hinge, one class against one other: ``SVC(kernel="linear")``, batched.
-
-For every pair of classes :math:`a < b`, with :math:`y_i = 1` on samples of ``a`` and :math:`-1` on those of
-``b``, and an intercept that is not penalised,
-
-.. math:: \min_{w,b}\; \tfrac12\|w\|^2 + C\sum_i\max\big(0, 1 - y_i(w\cdot x_i + b)\big) .
-
-All pairs of all problems are one batch of small quadratic programmes in float64
-(:mod:`innerloop.solvers.boxed`). A sample is given to the class that wins most of its pairs, and of several
-such to the first, as in libsvm.
-"""
+"""Linear support vector machines with hinge, one against one: ``SVC(kernel="linear")``, batched."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isqrt
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from innerloop.solvers.boxed import Boxed, solve_boxed
-from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks
-from innerloop.solvers.returned import LinearResult, measured_scores, rounded
+from innerloop.solvers.inverse import spd_factor
+from innerloop.solvers.problems import (
+    LinearResult,
+    check_finite,
+    check_positive,
+    check_problems,
+    in_chunks,
+    measured_scores,
+    rounded,
+)
+
+KEEP = 0.995  # how far towards the boundary a step may go
+PATIENCE = 4  # steps without a smaller gap
+FLOOR = 1e-12  # under the weights of the box, in units of the mean squared length of a sample
+
+
+class Boxed(NamedTuple):
+    """``M`` programmes: Gram matrices ``(M, n, n)``, labels ``(M, n)`` of −1, 0 and 1, and the box."""
+
+    gram: Tensor
+    sign: Tensor
+    C: float
+
+
+class Point(NamedTuple):
+    """Coefficients, their room below ``C``, multipliers of both bounds ``(M, n)``, and the equation's."""
+
+    alpha: Tensor
+    room: Tensor
+    lower: Tensor
+    upper: Tensor
+    shift: Tensor
+
+
+class BoxedSolution(NamedTuple):
+    """The best that was found, programme by programme."""
+
+    beta: Tensor
+    bias: Tensor
+    objective: Tensor
+    gap: Tensor
+
+
+def middle_intercept(scores: Tensor, sign: Tensor) -> Tensor:
+    """The best intercept ``(M,)`` for given scores ``w·x``, and of several the one in the middle.
+
+    The sum of hinges is piecewise linear in the intercept. It bends by one at ``y − w·x`` of every sample,
+    from a slope of minus the number of positive ones. With a sample on its margin the best one is unique.
+    libsvm takes the middle as well.
+
+    >>> middle_intercept(torch.tensor([[0.5, -0.3]]), torch.tensor([[1.0, -1.0]]))  # from −0.7 to 0.5
+    tensor([-0.1000])
+    """
+    bends = torch.where(sign != 0, sign - scores, torch.inf).sort(-1).values
+    positive = (sign > 0).sum(-1, keepdim=True)
+    return (0.5 * (bends.gather(-1, positive - 1) + bends.gather(-1, positive))).squeeze(-1)
+
+
+def solve_boxed(problem: Boxed, tol: float, max_steps: int) -> tuple[BoxedSolution, Tensor]:
+    """Best solutions, and steps until every gap is at most ``tol`` times the objective or rounding rules.
+
+    >>> gram = torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]], dtype=torch.float64)  # samples 1 and −1
+    >>> solution, _ = solve_boxed(Boxed(gram, torch.tensor([[1.0, -1.0]]).double(), 10.0), 1e-12, 50)
+    >>> solution.beta  # w = 1 puts both on their margins
+    tensor([[ 0.5000, -0.5000]], dtype=torch.float64)
+    """
+    state, best = _start(problem), _corner(problem)
+    steps = torch.zeros(len(problem.sign), dtype=torch.int64, device=problem.sign.device)
+    idle = torch.zeros_like(steps)  # steps in a row that brought nothing
+    # of the steps alone: the corner may be nearly the solution, and is passed only by the last few of them
+    least = torch.full_like(best.gap, torch.inf)
+    for _ in range(max_steps):
+        left = ((best.gap > tol * best.objective) & (idle < PATIENCE)).nonzero().flatten()
+        if not len(left):
+            break
+        part = Boxed(problem.gram[left], problem.sign[left], problem.C)
+        moved = _move(part, Point(*(field[left] for field in state)))
+        verdict = _judged(part, moved)
+        better = verdict.gap < best.gap[left]
+        for all_of, new in zip(state, moved, strict=True):
+            all_of[left] = new
+        for all_of, new in zip(best, verdict, strict=True):
+            all_of[left[better]] = new[better]
+        steps[left] += 1
+        idle[left] = torch.where(verdict.gap < least[left], 0, idle[left] + 1)
+        least[left] = torch.minimum(least[left], verdict.gap)
+    return best, steps
+
+
+def _start(problem: Boxed) -> Point:
+    """Inside the box and on the equation, with multipliers of one and more."""
+    sign, C = problem.sign, problem.C
+    positive, negative = ((sign == s).sum(-1, keepdim=True).to(sign.dtype) for s in (1, -1))
+    total = 0.5 * C * torch.minimum(positive, negative)
+    alpha = torch.where(sign > 0, total / positive, torch.where(sign < 0, total / negative, C / 2))
+    slope = _slope(problem, alpha)
+    return Point(
+        alpha, C - alpha, 1 + slope.clamp_min(0), 1 + (-slope).clamp_min(0), torch.zeros_like(positive)
+    )
+
+
+def _corner(problem: Boxed) -> BoxedSolution:
+    """All samples at ``C``: the solution where no margin is reached, as for few samples and small ``C``."""
+    even = problem.sign.sum(-1) == 0
+    full = torch.full_like(problem.sign, problem.C)
+    nothing = torch.zeros_like(full)
+    corner = _judged(problem, Point(full, nothing, nothing, nothing, nothing[:, :1]))
+    return corner._replace(gap=torch.where(even, corner.gap, torch.inf))
+
+
+def _slope(problem: Boxed, alpha: Tensor) -> Tensor:
+    """Gradient of the dual objective."""
+    sign = problem.sign
+    return sign * _times(problem.gram, sign * alpha) - sign.abs()
+
+
+def _times(gram: Tensor, vector: Tensor) -> Tensor:
+    return (gram @ vector[..., None]).squeeze(-1)
+
+
+def _judged(problem: Boxed, at: Point) -> BoxedSolution:
+    sign = problem.sign
+    beta = sign * at.alpha
+    scores = _times(problem.gram, beta)
+    bias = middle_intercept(scores, sign)
+    margin = sign.abs() - sign * (scores + bias[:, None])  # positive where there is a loss
+    objective = 0.5 * (beta * scores).sum(-1) + problem.C * margin.clamp_min(0).sum(-1)
+    # primal minus dual objective, term by term non-negative; and what rounding left of the equation
+    terms = at.room * margin.clamp_min(0) + at.alpha * (-margin).clamp_min(0)
+    gap = terms.sum(-1) + (bias * beta.sum(-1)).abs()
+    return BoxedSolution(beta, bias, objective, gap)
+
+
+def _system(problem: Boxed, weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """``(YKY + diag(weight))⁻¹``, scaled to a diagonal of ones: weights run over many magnitudes."""
+    gram, sign = problem.gram, problem.sign
+    least = FLOOR * gram.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+    matrix = sign[:, :, None] * gram * sign[:, None, :]
+    matrix.diagonal(dim1=-2, dim2=-1).add_(weight + least)
+    scale = matrix.diagonal(dim1=-2, dim2=-1).rsqrt()
+    factor, _ = spd_factor(scale[:, :, None] * matrix * scale[:, None, :])
+    return lambda right: scale * torch.cholesky_solve((scale * right)[..., None], factor).squeeze(-1)
+
+
+def _move(problem: Boxed, at: Point) -> Point:
+    """One predictor-corrector step."""
+    sign = problem.sign
+    alpha, room, lower, upper, shift = at
+    solve = _system(problem, lower / alpha + upper / room)
+    along = solve(sign)  # how the coefficients answer to the intercept
+    answer = (sign * along).sum(-1, keepdim=True)
+    off = (sign * alpha).sum(-1, keepdim=True)
+    stationarity = _slope(problem, alpha) - shift * sign - lower + upper
+    size = 2 * sign.shape[-1]
+
+    def direction(low: Tensor, high: Tensor) -> Point:
+        """The change of every variable that makes the products of bounds and multipliers change as asked."""
+        plain = solve(low / alpha - high / room - stationarity)
+        d_shift = -(off + (sign * plain).sum(-1, keepdim=True)) / answer
+        d_alpha = plain + d_shift * along
+        return Point(
+            d_alpha, -d_alpha, (low - lower * d_alpha) / alpha, (high + upper * d_alpha) / room, d_shift
+        )
+
+    mean = (alpha * lower + room * upper).sum(-1, keepdim=True) / size
+    guess = direction(-alpha * lower, -room * upper)
+    there = _along(at, guess, _longest(at, guess).clamp_max(1.0))
+    ahead = (there.alpha * there.lower + there.room * there.upper).sum(-1, keepdim=True) / size
+    centre = (ahead / mean) ** 3 * mean
+    change = direction(
+        centre - alpha * lower - guess.alpha * guess.lower, centre - room * upper - guess.room * guess.upper
+    )
+    return _along(at, change, (KEEP * _longest(at, change)).clamp_max(1.0))
+
+
+def _along(at: Point, change: Point, length: Tensor) -> Point:
+    return Point(*(value + length * step for value, step in zip(at, change, strict=True)))
+
+
+def _longest(at: Point, change: Point) -> Tensor:
+    """The longest step that keeps everything but the equation's multiplier non-negative."""
+    limits = [
+        torch.where(step < 0, -value / step, torch.inf).amin(-1, keepdim=True)
+        for value, step in zip(at[:4], change[:4], strict=True)
+    ]
+    return torch.stack(limits).amin(0)
+
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-8}
 AIM = {torch.float32: 1e-11, torch.float64: 1e-15}

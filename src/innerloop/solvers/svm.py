@@ -20,8 +20,19 @@ import torch
 from torch import Tensor
 
 from innerloop.solvers.inverse import spd_factor
-from innerloop.solvers.problems import check_finite, check_positive, check_problems, in_chunks, one_hot
-from innerloop.solvers.returned import AIM, LinearResult, measured_scores, rounded, rounding, with_rounding
+from innerloop.solvers.problems import (
+    AIM,
+    LinearResult,
+    check_finite,
+    check_positive,
+    check_problems,
+    in_chunks,
+    measured_scores,
+    one_hot,
+    rounded,
+    rounding,
+    with_rounding,
+)
 
 TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}
 EXACT = 1e-12  # Newton ends exactly: a tighter aim than the tolerance costs no step worth mentioning

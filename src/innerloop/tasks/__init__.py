@@ -5,11 +5,11 @@ from innerloop.tasks.families import get_family as get_family
 from innerloop.tasks.few_shot import Kind as Kind
 from innerloop.tasks.few_shot import few_shot_sampler as few_shot_sampler
 from innerloop.tasks.hard_groups import hardest_groups as hardest_groups
-from innerloop.tasks.rotations import with_rotations as with_rotations
 from innerloop.tasks.sampler import Family as Family
 from innerloop.tasks.sampler import Sampler as Sampler
 from innerloop.tasks.sampler import make_sampler as make_sampler
 from innerloop.tasks.supervised import supervised_sampler as supervised_sampler
+from innerloop.tasks.supervised import with_rotations as with_rotations
 from innerloop.tasks.table import Table as Table
 from innerloop.tasks.table import read_table as read_table
 from innerloop.tasks.table import table_sampler as table_sampler

@@ -7,8 +7,8 @@ Each ``check_…`` raises one ``AssertionError`` that lists everything that fail
 >>> check_tasks(innerloop.make_sampler(innerloop.get_family("sine"), seed=0, shots=5, queries=5))
 """
 
-from innerloop.testing.learners import check_learner as check_learner
-from innerloop.testing.methods import check_method as check_method
-from innerloop.testing.networks import check_network as check_network
-from innerloop.testing.objectives import check_objective as check_objective
-from innerloop.testing.tasks import check_tasks as check_tasks
+from innerloop.testing.suites import check_learner as check_learner
+from innerloop.testing.suites import check_method as check_method
+from innerloop.testing.suites import check_network as check_network
+from innerloop.testing.suites import check_objective as check_objective
+from innerloop.testing.suites import check_tasks as check_tasks

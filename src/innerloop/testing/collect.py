@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from innerloop.core.random import generator
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE
+from innerloop.testing.closeness import ANY_FINITE_DIFFERENCE
 from innerloop.training.execution.gradient_types import TaskLoss
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from innerloop.training.loop import Validation as Validation
     from innerloop.training.loop import fit as fit
     from innerloop.training.optimisers import make_optimiser as make_optimiser
+    from innerloop.training.optimisers import make_schedule as make_schedule
     from innerloop.training.reweighted import hard_weights as hard_weights
-    from innerloop.training.schedules import make_schedule as make_schedule
     from innerloop.training.state import TrainState as TrainState
     from innerloop.training.state import initial_state as initial_state
 else:
@@ -35,9 +35,8 @@ else:
             "innerloop.training.execution.plan": "Plan",
             "innerloop.training.execution.tasks": "map_tasks",
             "innerloop.training.loop": "Validation fit",
-            "innerloop.training.optimisers": "make_optimiser",
+            "innerloop.training.optimisers": "make_optimiser make_schedule",
             "innerloop.training.reweighted": "hard_weights",
-            "innerloop.training.schedules": "make_schedule",
             "innerloop.training.state": "TrainState initial_state",
         },
     )

@@ -16,8 +16,7 @@ from innerloop.core.random import derive_seed
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import Heads, adaptation_of, mtl_kernel, split_kernel
-from innerloop.kernels.meta.task_blocks import stack, times_rows
+from innerloop.kernels.meta.kernel import Heads, adaptation_of, mtl_kernel, split_kernel, stack, times_rows
 from innerloop.nets.mlp import mlp
 from innerloop.theory.convergence import linear_distance, linear_loss, loss_bound, rates
 from innerloop.theory.spectra import spectrum

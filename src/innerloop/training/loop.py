@@ -23,9 +23,14 @@ from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan, torch_threads
 from innerloop.training.execution.ranks import undrawn
 from innerloop.training.execution.sending import WorkersError
-from innerloop.training.optimisers import MakeOptimiser, optimiser_tensors, restore_optimiser
+from innerloop.training.optimisers import (
+    MakeOptimiser,
+    Schedule,
+    make_schedule,
+    optimiser_tensors,
+    restore_optimiser,
+)
 from innerloop.training.reweighted import batch_weights
-from innerloop.training.schedules import Schedule, make_schedule
 from innerloop.training.state import TrainState
 
 Log = Callable[[dict[str, Any]], None]

@@ -12,7 +12,7 @@ import torch
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import stack_tasks
-from innerloop.testing.tolerance import CHAINED, DIFFERENCED, ROUNDED
+from innerloop.testing.closeness import CHAINED, DIFFERENCED, ROUNDED
 from innerloop.training.execution.processes import Processes
 from innerloop_studies import bench
 from innerloop_studies.bench import (

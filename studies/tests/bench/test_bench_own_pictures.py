@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from innerloop.testing.tolerance import CHAINED, SOLVED_ROUGHLY
+from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY
 from innerloop_studies.bench import own_pictures, own_pictures_command, own_pictures_episodes
 
 

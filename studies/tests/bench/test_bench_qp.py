@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from innerloop.learners import r2d2
 from innerloop.nets import Network
-from innerloop.testing.tolerance import ANY_FINITE_DIFFERENCE, CONDITIONED, SOLVED_FINELY, SOLVED_ROUGHLY
+from innerloop.testing.closeness import ANY_FINITE_DIFFERENCE, CONDITIONED, SOLVED_FINELY, SOLVED_ROUGHLY
 from innerloop_studies.bench import harness, qp, qp_sides
 from innerloop_studies.bench.dense_qp import DenseQP, interior_point
 

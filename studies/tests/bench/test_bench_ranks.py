@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop.testing.tolerance import LIMIT, ROUNDED, SUMMED
+from innerloop.testing.closeness import LIMIT, ROUNDED, SUMMED
 from innerloop.training.execution import ranks as execution_ranks
 from innerloop_studies.bench import cost_table, ranks, sides, team
 from innerloop_studies.bench.child import Child

@@ -11,8 +11,7 @@ import torch
 
 from innerloop.choose.rate_advice import NORMALISED, UNNORMALISED
 from innerloop.report.plots.panels import line, mark, panel, panels_figure
-from innerloop.testing.closeness import assert_close, assert_mean
-from innerloop.testing.tolerance import SUMMED
+from innerloop.testing.closeness import SUMMED, assert_close, assert_mean
 from innerloop_studies.bench import rate as bench_rate
 from innerloop_studies.papers.adaptlr.shared import (
     Law,

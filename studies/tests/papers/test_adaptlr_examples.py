@@ -9,19 +9,23 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop.testing.closeness import assert_close, assert_mean
-from innerloop.testing.tolerance import CHAINED, SINGLE_SUMMED, SUMMED
+from innerloop.testing.closeness import CHAINED, SINGLE_SUMMED, SUMMED, assert_close, assert_mean
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop.theory.rate.examples import (
+    Eigenvalues,
     Traces,
+    adapted,
     counts,
+    epsilon,
+    gap_bound,
     independent_traces,
     normal_moments,
     polynomial_traces,
     printed_polynomial_traces,
     printed_single_sample,
+    risks,
+    sub_gaussian_norm,
 )
-from innerloop.theory.rate.gap import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
 from innerloop_studies.papers.adaptlr.bernacchia import Excess
 from innerloop_studies.papers.adaptlr.shared import seeded
 

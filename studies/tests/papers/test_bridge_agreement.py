@@ -11,7 +11,7 @@ from innerloop.learners import anil
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.testing.closeness import assert_close
-from innerloop.training.full_batch import meta_outputs
+from innerloop.training.wide import meta_outputs
 from innerloop_studies.papers.bridge.agreement import _apart, _tensor
 from innerloop_studies.papers.bridge.agreement_jobs import Wide, WideAnswers
 from innerloop_studies.papers.bridge.agreement_rows import (

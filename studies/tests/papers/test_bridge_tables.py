@@ -7,7 +7,7 @@ import pytest
 
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.testing.tolerance import ROUNDED
+from innerloop.testing.closeness import ROUNDED
 from innerloop_studies.papers.bridge import fig2 as bridge_fig2
 from innerloop_studies.papers.bridge import table3 as bridge_table3
 from innerloop_studies.papers.bridge import table4 as bridge_table4

@@ -18,10 +18,8 @@ from innerloop.learners import episodic, erm, maml
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.report.plots import landscape as plots
 from innerloop.report.plots.panels import line, panel, panels_figure, points
-from innerloop.testing.closeness import assert_close, assert_mean
-from innerloop.testing.tolerance import ROUNDED
-from innerloop.theory.landscape.empirical import empirical_maml, empirical_nal
-from innerloop.theory.landscape.sgd import Moments
+from innerloop.testing.closeness import ROUNDED, assert_close, assert_mean
+from innerloop.theory.landscape.finite import Moments, empirical_maml, empirical_nal
 from innerloop.training.reweighted import weighted_gradient
 from innerloop_studies.bench import landscape as bench
 from innerloop_studies.papers.landscape import (

@@ -15,9 +15,8 @@ from innerloop.choose import analysis
 from innerloop.cli import main as command
 from innerloop.cli.analyses import WORDS
 from innerloop.core.errors import UserError
-from innerloop.experiment.recipe.flat import FlatSettings, describe, read_flat
+from innerloop.experiment.recipe.flat import FlatSettings, When, describe, read_flat
 from innerloop.experiment.recipe.problems import Infinite
-from innerloop.experiment.recipe.reading import When
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.report.plots.style import new_figure
 from innerloop_studies import reproduce

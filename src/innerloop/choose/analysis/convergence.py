@@ -9,9 +9,8 @@ from pydantic import Field
 
 from innerloop.choose.analysis import Analysis, Say
 from innerloop.choose.analysis.widths import width_is_whole
-from innerloop.experiment.recipe.flat import FlatSettings
+from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.problems import Infinite
-from innerloop.experiment.recipe.reading import Readers, When
 from innerloop.experiment.recipe.rules import Rules
 from innerloop.experiment.recipe.schema import Recipe
 

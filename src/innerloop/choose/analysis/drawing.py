@@ -7,8 +7,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from innerloop.core.types import TaskBatch
-from innerloop.tasks.families import get_family
-from innerloop.tasks.quadratic import on_sphere
+from innerloop.tasks.families import get_family, on_sphere
 from innerloop.tasks.sampler import make_sampler
 
 

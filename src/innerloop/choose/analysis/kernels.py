@@ -9,9 +9,8 @@ from pydantic import Field
 
 from innerloop.choose.analysis import Analysis, Say
 from innerloop.choose.analysis.widths import width_is_whole
-from innerloop.experiment.recipe.flat import FlatSettings
+from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.problems import Infinite
-from innerloop.experiment.recipe.reading import Readers, When
 from innerloop.experiment.recipe.rules import Rules
 from innerloop.experiment.recipe.schema import Recipe
 
@@ -125,7 +124,7 @@ def _draw(s: Settings, repeat: int) -> Drawn:
 
     from innerloop.choose.analysis.drawing import draw_tasks
     from innerloop.core.random import derive_seed
-    from innerloop.kernels.analytic.named import network_kernel
+    from innerloop.kernels.analytic.networks import network_kernel
     from innerloop.kernels.empirical.kernel import empirical_kernel
     from innerloop.nets.residual import wide_network
     from innerloop.theory.estimates.kernels import Drawn

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from innerloop.choose.analysis import Analysis, Say
-from innerloop.experiment.recipe.flat import FlatSettings
-from innerloop.experiment.recipe.reading import Readers, When
+from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.words import recipe_words
 

@@ -28,10 +28,10 @@ from innerloop.nets.cells.genotype import (
     Edge,
     Genotype,
     all_choices,
+    to_table,
 )
 from innerloop.nets.cells.network import cell_network
-from innerloop.nets.cells.toml import to_table
-from innerloop.nets.convnet import POOLINGS, convnet, last_side
+from innerloop.nets.convolutional import POOLINGS, convnet, last_side
 from innerloop.nets.network import Network, apply
 
 _ATEN = torch.ops.aten

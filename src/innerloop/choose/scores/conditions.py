@@ -17,8 +17,7 @@ from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel, stack
 from innerloop.nets.initial import uniform
 from innerloop.nets.network import Network
 from innerloop.theory.spectra import condition, spectrum

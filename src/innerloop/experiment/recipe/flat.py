@@ -1,22 +1,40 @@
-"""Flat ``key=value`` settings of a command that is no recipe: a pydantic model says what there is.
-
-Grammar and complaints are those of recipes (:mod:`innerloop.experiment.recipe.grammar`). Importing this file
-does not import torch.
-"""
+"""Flat key=value settings of a command that is no recipe: a pydantic model says what there is. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from innerloop.core.errors import UserError
+from innerloop.core.words import seconds_in
 from innerloop.experiment.recipe.grammar import Assignment, Grammar, Reading, read
 from innerloop.experiment.recipe.problems import allowed, known_settings, settings_of, show
-from innerloop.experiment.recipe.reading import Readers, unread_keys
-from innerloop.experiment.recipe.rules import Ruled
+from innerloop.experiment.recipe.rules import Ruled, Rules
 from innerloop.experiment.recipe.schema import Recipe
+
+
+class When(NamedTuple):
+    """A condition under which a setting is read."""
+
+    words: str
+    holds: Callable[..., bool]
+
+
+Readers = Mapping[str, tuple[When, ...]]
+"""Settings by key, with all conditions that must hold; a setting that is not named is always read."""
+
+
+def unread_keys(readers: Readers, keys: Iterable[str], *about: Any) -> dict[str, str]:
+    """Of some settings those that nothing reads, with what they are for (the first condition that fails).
+
+    >>> readers = {"width": (When("a network", lambda depth: depth > 0),)}
+    >>> unread_keys(readers, ["width", "seed"], 0), unread_keys(readers, ["width"], 2)
+    ({'width': 'a network'}, {})
+    """
+    failed = {key: [when.words for when in readers.get(key, ()) if not when.holds(*about)] for key in keys}
+    return {key: words[0] for key, words in failed.items() if words}
 
 
 class FlatSettings(Ruled):
@@ -94,3 +112,26 @@ def describe(model: type[FlatSettings]) -> list[dict[str, Any]]:
         }
         for key, field in model.model_fields.items()
     ]
+
+
+def _budget_is_a_time(s: Budgeted) -> str | None:
+    if seconds_in(s.budget):
+        return None
+    return f"budget={s.budget} is no length of time: write 60s, 30m or 2h."
+
+
+class Budgeted(FlatSettings):
+    """What a command takes that is given a time for everything.
+
+    >>> Budgeted(budget="2m").seconds
+    120.0
+    """
+
+    RULES: ClassVar[Rules] = (_budget_is_a_time,)
+
+    budget: str = Field("30m", description="time for everything: 60s, 30m, 2h")
+
+    @property
+    def seconds(self) -> float:
+        """The budget in seconds."""
+        return seconds_in(self.budget) or 0.0

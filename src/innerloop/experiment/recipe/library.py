@@ -1,25 +1,32 @@
-"""What a problem is called (:func:`named`), the recipes that come with the library, and recipes from files.
-
-Importing this does not import torch.
-"""
+"""How a problem is named, the recipes that come with the library, recipes of files and runs. No torch."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from innerloop.core.errors import Problems, UserError, did_you_mean
+from innerloop.core.files import plain
 from innerloop.core.place import user_path
 from innerloop.core.telling import tell
 from innerloop.experiment.recipe.fitted import fit, pictures_of, with_settings
-from innerloop.experiment.recipe.judged import IMAGE_FAMILIES
+from innerloop.experiment.recipe.problems import known_settings, show
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Data, Recipe
-from innerloop.experiment.recipe.settings import item_problems, make_recipe, read_toml, typed_keys
+from innerloop.experiment.recipe.settings import (
+    item_problems,
+    make_recipe,
+    read_toml,
+    recipe_from_toml,
+    typed_keys,
+)
 from innerloop.experiment.recipe.trust import admit
-from innerloop.runs.directory import RECIPE, find_run, is_run
+from innerloop.runs.directory import MANIFEST, RECIPE, find_run, is_run
+from innerloop.runs.manifest import read_manifest
 
 PICTURES = "pictures-protonet"
 """Trains on pictures where only a folder or a dataset is named."""
@@ -249,7 +256,7 @@ def own_pictures(source: str) -> str | None:
     if not (path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz")):
         return source if known else None
     if path.is_dir():
-        from innerloop.data.folder_scan import holds_pictures
+        from innerloop.data.folder_tree import holds_pictures
 
         if not holds_pictures(path):
             return source if known else None
@@ -289,3 +296,73 @@ def _not_found(source: str, path: Path) -> str:
     stem = path.stem
     hint = f"; there is a shipped recipe: leave out .toml ('{stem}')" if stem in shipped_names() else ""
     return f"there is no file {source}{hint}."
+
+
+_SHOWN = 5
+_ABSENT = object()
+
+
+class ChangedRecipeError(UserError):
+    """A run's recipe is not the one it was started with."""
+
+
+def recipe_of(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+    """The recipe of a run, changed by ``key=value`` settings."""
+    _check(run)
+    return recipe_from_toml(run / RECIPE, items, trust=trust)
+
+
+def look_at(run: Path, items: Sequence[str] = ()) -> Recipe:
+    """As :func:`recipe_of`, but not to be built: it may name code that nobody trusts."""
+    _check(run)
+    path = run / RECIPE
+    return make_recipe(read_toml(path.read_bytes().decode(errors="replace"), str(path)), items, str(path))
+
+
+def _check(run: Path) -> None:
+    if not (run / RECIPE).is_file():
+        raise UserError(f"{run} has no {RECIPE}: it is not a run.")
+    check_unchanged(run)
+
+
+def check_unchanged(run: Path) -> None:
+    """Compares ``recipe.toml`` with what the manifest says of it; older manifests may say nothing."""
+    if not (run / MANIFEST).is_file():  # killed before it had one: nothing was trained yet
+        return
+    manifest = read_manifest(run)
+    content, expected = (run / RECIPE).read_bytes(), manifest.get("recipe_sha256")
+    if expected is None or hashlib.sha256(content).hexdigest() == expected:
+        return
+    kept = manifest.get("recipe")
+    differences = _differences(kept, content) if isinstance(kept, Mapping) else ["its SHA-256 differs"]
+    if not differences:  # spaces and comments only
+        return
+    shown = "; ".join(differences[:_SHOWN])
+    more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    raise ChangedRecipeError(
+        f"{run / RECIPE} is not the recipe that the run was started with ({shown}{more}): "
+        f"put it back, or train the changed one in a new run with `innerloop train {run}`."
+    )
+
+
+def _differences(kept: Mapping[str, Any], content: bytes) -> list[str]:
+    try:
+        present = make_recipe(read_toml(content.decode(), RECIPE)).model_dump()
+    except (UserError, UnicodeDecodeError):
+        return ["it can no longer be read"]
+    lines = []
+    for key in known_settings():
+        was, now = _setting(kept, key), _setting(plain(present), key)
+        if was is not _ABSENT and was != now:
+            lines.append(f"{key} was {show(was)}, now it is {show(now)}")
+    return lines
+
+
+def _setting(recipe: Mapping[str, Any], key: str) -> Any:
+    """A setting's value; absent from a recipe that was kept before there was such a setting."""
+    value: Any = recipe
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return _ABSENT
+        value = value[part]
+    return value

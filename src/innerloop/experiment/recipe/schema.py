@@ -1,23 +1,261 @@
-"""What a recipe may say: one typed section per concern. Only this room reads configuration.
-
-Importing this file must not import torch: ``innerloop ls`` and ``--help`` stay quick.
-"""
+"""What a recipe may say: one typed section per concern. Imports no torch."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 
-from innerloop.experiment.recipe.learning_sections import Inner as Inner
-from innerloop.experiment.recipe.learning_sections import Model as Model
-from innerloop.experiment.recipe.learning_sections import Outer as Outer
-from innerloop.experiment.recipe.rules import RECIPE_RULES, Rules
-from innerloop.experiment.recipe.section import LossName as LossName
-from innerloop.experiment.recipe.section import Section
-from innerloop.experiment.recipe.task_sections import Data as Data
-from innerloop.experiment.recipe.task_sections import Kind as Kind
-from innerloop.experiment.recipe.task_sections import Tasks as Tasks
+from innerloop.core.importing import Trusted
+from innerloop.experiment.recipe.rules import RECIPE_RULES, Ruled, Rules
+from innerloop.learners.table import LEARNERS
+
+if TYPE_CHECKING:  # type checkers cannot read the table
+    Method: TypeAlias = str
+else:
+    Method = Literal[tuple(LEARNERS)]
+
+Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "leaky_relu"]
+Norm = Literal["transductive", "support", "running", "group", "none"]
+LossName = Literal["mse", "half-mse", "half-sse", "cross-entropy", "cross-entropy-sum"]
+Choice = Literal["any", "one-group", "across-groups"]
+
+
+def _still_trusted(value: Any, read: ValidatorFunctionWrapHandler) -> str:
+    text: str = read(value)
+    return value if isinstance(value, Trusted) else text
+
+
+CodeName = Annotated[str, WrapValidator(_still_trusted)]
+"""Text that may name code. A :class:`~innerloop.core.importing.Trusted` name stays one."""
+
+
+class Section(Ruled):
+    """A part of a recipe: unknown keys are errors, values are not coerced across kinds."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+
+
+class Kind(Section):
+    """One kind of task in a mixture."""
+
+    name: str = Field("", description="for reports")
+    share: float = Field(1.0, gt=0, description="how often, relative to the other kinds")
+    ways: int = Field(5, ge=2, description="classes per task")
+    shots: int = Field(1, ge=1, description="support pictures per class")
+    queries: int = Field(15, ge=1, description="query pictures per class")
+    choice: Choice = Field("any", description="as tasks.choice")
+    groups: list[str] = Field([], description="as tasks.groups")
+    hard: bool = Field(False, description="whether outer.hard_weight weighs its tasks")
+
+
+class Data(Section):
+    """Which pictures, for tasks.family few-shot and supervised."""
+
+    name: str = Field(
+        "glyphs", description="a dataset of `innerloop data ls`, a folder of class folders, or a .npz"
+    )
+    auto: bool = Field(
+        False,
+        description="fit what is not given (ways, shots, queries, size, colour) to the pictures of data.name "
+        "when the recipe is loaded: recipes pictures-*",
+    )
+    splits: str | None = Field(
+        None,
+        description="which published split (omniglot: vinyals or alphabet); all takes all classes as one, "
+        "test tests on all",
+    )
+    colour: Literal["auto", "grey", "rgb"] = Field("auto", description="as the pictures are, or made so")
+    size: int | None = Field(None, ge=8, description="own pictures: side in pixels; none means as they are")
+    split_file: str | None = Field(
+        None, description="own pictures: json or csv that says which class is in which split"
+    )
+    on_bad: Literal["refuse", "skip"] = Field(
+        "refuse",
+        description="own pictures: what to do with damaged files, videos and pictures of several classes",
+    )
+    leave_out: int = Field(
+        0, ge=0, description="own pictures: leave out classes with fewer pictures than this"
+    )
+    rotations: bool = Field(False, description="turns by 90, 180 and 270 degrees are classes of their own")
+    augment: Literal["none", "lee2019"] = Field(
+        "none", description="pad-crop, flip and colour jitter in training"
+    )
+    standardise: bool = Field(
+        False, description="subtract mean and divide by deviation of the training pictures"
+    )
+
+
+class Tasks(Section):
+    """Where tasks come from."""
+
+    family: CodeName = Field(
+        "sine", description="a built-in family, few-shot, supervised, or package.module:function of your own"
+    )
+    ways: int = Field(5, ge=2, description="few-shot: classes per task")
+    shots: int = Field(10, ge=1, description="support samples per task (few-shot: per class)")
+    queries: int = Field(10, ge=1, description="query samples per task (few-shot: per class)")
+    choice: Choice = Field(
+        "any", description="few-shot: any classes, all from one group (alphabet), or across groups"
+    )
+    groups: list[str] = Field([], description="few-shot: groups to draw from; empty means all of the split")
+    balanced: bool = Field(
+        True, description="few-shot: false draws unequal shots per class with the same total"
+    )
+    mixture: list[Kind] = Field(
+        [], description="few-shot: several kinds of tasks with their shares, instead of one"
+    )
+    hard_share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="few-shot: share of training tasks from hard groups; none means as often as they come",
+    )
+    hard_groups: list[str] = Field(
+        [], description="few-shot: groups whose tasks are hard; empty means those measured as hardest"
+    )
+    hardest: int = Field(
+        5, ge=1, description="few-shot: how many groups of the training split are hard where none are named"
+    )
+    minibatch: int = Field(64, ge=1, description="supervised: pictures per step")
+    n_tasks: int | None = Field(
+        None, ge=1, description="how many training tasks; none means new ones for ever"
+    )
+    resample: bool = Field(True, description="with n_tasks: draw new samples at every visit of a task")
+    noise: float = Field(0.0, ge=0, description="standard deviation of noise added to the targets")
+    settings: dict[str, Any] = Field({}, description="the family's own settings, such as dim or ranges")
+
+
+class Model(Section):
+    """Which network, and how it starts."""
+
+    kind: CodeName = Field(
+        "mlp",
+        description="mlp, conv4, convnet, cells, r2d2-conv, resnet12, resnet12-thin, wrn-28-10, "
+        "efficientnet-lite0 … lite4, timm:NAME, hf:NAME-or-FOLDER, or package.module:factory of your own",
+    )
+    hidden: list[int] = Field([40, 40], description="mlp: width of each hidden layer")
+    activation: Activation = Field("relu", description="mlp: nonlinearity")
+    parametrisation: Literal["standard", "ntk"] = Field(
+        "standard", description="mlp: NTK scales weights at use"
+    )
+    bias: bool = Field(True, description="whether layers have biases")
+    weight_var: float | None = Field(
+        None,
+        gt=0,
+        description="mlp: variance of first weights times inputs; none means 2 for ReLU (He), else 1",
+    )
+    outputs: int | None = Field(None, ge=1, description="outputs; none means as many as the tasks ask for")
+    filters: int = Field(32, ge=1, description="conv4: channels of every block")
+    pooling: Literal["max", "stride"] = Field(
+        "max", description="conv4: halve by pooling or by strided convolution"
+    )
+    norm: Norm = Field(
+        "transductive", description="whose statistics normalise: part of every reported number"
+    )
+    head: str | None = Field(
+        None, description="own module: name of its last layer, for ANIL, BOIL and per-task heads"
+    )
+    last_layer: Literal["linear", "normalised", "cosine"] = Field(
+        "linear",
+        description="how the last layer reads features: as they are, at length one, or by their angle",
+    )
+    cosine_scale: float = Field(10.0, gt=0, description="last_layer=cosine: factor on the cosines")
+    settings: dict[str, Any] = Field(
+        {},
+        description="other networks: their own settings (docs/backbones.md, docs/search.md); "
+        "own module: keyword arguments of the factory",
+    )
+    init: str | None = Field(
+        None,
+        description="start from a run directory, a .safetensors file, or the published weights (pretrained: "
+        "efficientnet-lite0 … lite4)",
+    )
+
+
+class Inner(Section):
+    """What happens inside a task."""
+
+    method: Method = Field(
+        "maml", description="none: predict without adapting; maml-lslr: learned rate per layer and step"
+    )
+    lr: float | Literal["auto"] = Field(
+        0.01, description="inner learning rate, under inner.loss's convention; auto estimates it first"
+    )
+    online: Literal["off", "h3", "h15", "trace"] = Field(
+        "off",
+        description="anil: let the rate follow the features in training (h3, h15: as AdaptLR; it drifts)",
+    )
+    steps: int = Field(1, ge=0, description="inner steps in training")
+    test_steps: int | None = Field(
+        None, ge=0, description="inner steps in evaluation; none means inner.steps"
+    )
+    optimiser: Literal["sgd", "momentum", "adam"] = Field("sgd", description="inner update rule")
+    momentum: float = Field(0.9, ge=0, lt=1, description="for inner.optimiser=momentum")
+    loss: LossName = Field("mse", description="inner loss; its convention gives inner.lr its meaning")
+    truncate: int | None = Field(
+        None, ge=0, description="differentiate through only this many of the last steps"
+    )
+    checkpoint: bool = Field(False, description="keep no graph of inner steps, recompute them (less memory)")
+    head_start: Literal["learned", "frozen", "one-vector", "zero"] = Field(
+        "learned",
+        description="the last layer before inner steps: trained, as it was drawn, one trained row for all "
+        "classes (UNICORN-MAML), or zero",
+    )
+    split: bool = Field(True, description="judge on query samples; false: adapt to and judge on all samples")
+    settings: dict[str, Any] = Field(
+        {}, description="the learner's own settings, for those that have some (docs/taxonomy.md)"
+    )
+
+
+class Outer(Section):
+    """What is learned across tasks."""
+
+    objective: Literal["episodic", "multitask", "erm", "reptile", "none"] = Field(
+        "episodic",
+        description="episodic: through the inner loop; multitask: one head per task; erm: no adaptation; "
+        "none: train nothing, judge pretrained weights",
+    )
+    heads: Literal["shared", "independent", "released"] = Field(
+        "independent",
+        description="multitask: do all heads start from one draw or from one each; released: class rows "
+        "without bias, scaled as in Bridge's code",
+    )
+    teacher: str | None = Field(
+        None, description="erm: a finished run whose predictions are learned too (self-distillation)"
+    )
+    label_weight: float = Field(0.5, ge=0, description="with a teacher: weight of the loss on the labels")
+    teacher_weight: float = Field(
+        0.5, ge=0, description="with a teacher: weight of the divergence from its predictions"
+    )
+    temperature: float = Field(4.0, gt=0, description="with a teacher: what both outputs are divided by")
+    loss: LossName | None = Field(None, description="outer loss; none means inner.loss")
+    steps: int = Field(10_000, ge=1, description="meta-steps")
+    batch: int = Field(25, ge=1, description="tasks per meta-step")
+    optimiser: str = Field("adam", description="any class of torch.optim: adam, radam, sgd, adamw, …")
+    lr: float = Field(1e-3, gt=0, description="meta learning rate")
+    options: dict[str, Any] = Field(
+        {}, description="further arguments of the optimiser, such as weight_decay"
+    )
+    schedule: Literal["constant", "cosine", "step", "plateau"] = Field(
+        "constant", description="how outer.lr moves"
+    )
+    milestones: list[float] = Field([0.5, 0.75], description="schedule=step: fractions of the run")
+    factor: float = Field(0.1, gt=0, lt=1, description="schedule=step and plateau: multiply the rate by this")
+    factors: list[float] = Field(
+        [], description="schedule=step: shares of outer.lr after each milestone, in place of outer.factor"
+    )
+    plateau_patience: int = Field(4, ge=1, description="schedule=plateau: validations without improvement")
+    warmup: int = Field(0, ge=0, description="steps over which the rate rises linearly from zero")
+    clip: float | None = Field(None, gt=0, description="clip the meta-gradient to this norm")
+    hard_weight: float = Field(
+        1.0,
+        gt=0,
+        description="few-shot: weight of hard tasks against others, normalised in each batch (Landscape's ζ)",
+    )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="cross-entropy: this share of a label goes to the other classes, evenly"
+    )
 
 
 class Eval(Section):

@@ -12,8 +12,8 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
-from innerloop.experiment.recipe.judged import has_hard_tasks
-from innerloop.experiment.recipe.reading import Readers, When, unread_keys
+from innerloop.experiment.recipe.flat import Readers, When, unread_keys
+from innerloop.experiment.recipe.protocols import has_hard_tasks
 from innerloop.experiment.recipe.rules import PICTURES
 from innerloop.experiment.recipe.schema import Data, Recipe
 from innerloop.learners.table import LEARNERS, depends_on_order, reads

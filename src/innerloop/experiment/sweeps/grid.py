@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_origin
 
 from innerloop.core.errors import Problems
-from innerloop.experiment.recipe.grammar import Assignment, parse
+from innerloop.experiment.recipe.grammar import Assignment, parse, toml_value
 from innerloop.experiment.recipe.library import read_recipe
 from innerloop.experiment.recipe.problems import kind, known_settings
-from innerloop.experiment.recipe.python import toml_value
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import RECIPE as GRAMMAR
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys

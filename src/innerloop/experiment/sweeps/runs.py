@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from innerloop.core.children import ends_with_parent, python_command
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, write_text_atomic
+from innerloop.evaluation.episodes import drawn_episodes
 from innerloop.experiment.recipe.library import read_recipe
 from innerloop.experiment.recipe.protocols import own_evaluation
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import read_toml, recipe_to_toml
-from innerloop.experiment.recipe.told import told_episodes
 from innerloop.experiment.recipe.trust import foreign_code
 from innerloop.experiment.sweeps.grid import Cell
 from innerloop.experiment.sweeps.table import SweptRun
@@ -233,7 +233,7 @@ def judged(settings: dict[str, Any], run: Path) -> SweptRun:
     score = _score(losses[0] or losses[1] or "mse")
     status, validation = read_status(run), best_validation(run, score)
     if own_result is not None and own:
-        drawn = told_episodes(recipe, own_result, read_manifest(run))
+        drawn = drawn_episodes(own_result)
         return SweptRun(settings, own_result, drawn, validation=validation)
     if status in (DIVERGED, PRUNED):
         evaluation: dict[str, Any] = {"score": score, "mean": None, "ci95": None, "scores": []}

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import innerloop.kernels.empirical.pooling as pooling
+import innerloop.kernels.empirical.fast_layers as pooling
+from innerloop.kernels.empirical.fast_layers import is_two_by_two
 from innerloop.kernels.empirical.handlers import Args, Kwargs, bound
-from innerloop.kernels.empirical.pooling import is_two_by_two
 from innerloop.kernels.empirical.recorder import Handler, Recorder
 
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.kernels.empirical.convolving import convolve, thinned
 from innerloop.kernels.empirical.factors import Convolution
+from innerloop.kernels.empirical.fast_layers import convolve, thinned
 from innerloop.kernels.empirical.recorder import MUL, Handler, Recorder, Tag
 
 Args = tuple[Any, ...]

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.kernels.empirical.jacobian import jacobian_ntk
+from innerloop.kernels.empirical.jacobian import jacobian_ntk, products_ntk
 from innerloop.kernels.empirical.layerwise import NotUnderstoodError, layerwise_ntk
-from innerloop.kernels.empirical.products import products_ntk
 from innerloop.kernels.empirical.tangent import (
     MEMORY,
     Output,

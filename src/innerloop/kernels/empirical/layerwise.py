@@ -20,7 +20,7 @@ from innerloop.kernels.empirical.handlers import HANDLERS
 from innerloop.kernels.empirical.jacobian import jacobian_ntk
 from innerloop.kernels.empirical.memory import block_size, count_saved
 from innerloop.kernels.empirical.recorder import Emit, Recorder
-from innerloop.kernels.empirical.sharing import NotUnderstoodError as NotUnderstoodError
+from innerloop.kernels.empirical.recorder import NotUnderstoodError as NotUnderstoodError
 from innerloop.kernels.empirical.tangent import Output, Tangent
 
 PASS_BYTES = 96 * 2**20

@@ -58,7 +58,7 @@ OBJECTIVES: dict[str, Entry] = {
         "nothing: no run trains them",
         "a head that `eval.head` fits in tests",
         "no inner problem",
-        "experiment/backbone_run.py",
+        "classify/backbone_evaluation.py",
     ),
 }
 """By their names in ``outer.objective``."""

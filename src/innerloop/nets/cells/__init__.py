@@ -2,20 +2,20 @@
 
 from innerloop.nets.cells.genotype import EDGES as EDGES
 from innerloop.nets.cells.genotype import OPERATORS as OPERATORS
+from innerloop.nets.cells.genotype import PUBLISHED as PUBLISHED
 from innerloop.nets.cells.genotype import Choices as Choices
 from innerloop.nets.cells.genotype import Edge as Edge
 from innerloop.nets.cells.genotype import Genotype as Genotype
 from innerloop.nets.cells.genotype import all_choices as all_choices
 from innerloop.nets.cells.genotype import choices_from as choices_from
 from innerloop.nets.cells.genotype import choices_of as choices_of
+from innerloop.nets.cells.genotype import from_table as from_table
+from innerloop.nets.cells.genotype import from_toml as from_toml
 from innerloop.nets.cells.genotype import genotype_of as genotype_of
 from innerloop.nets.cells.genotype import mask_of as mask_of
+from innerloop.nets.cells.genotype import read_choices as read_choices
 from innerloop.nets.cells.genotype import remaining as remaining
+from innerloop.nets.cells.genotype import to_table as to_table
+from innerloop.nets.cells.genotype import to_toml as to_toml
 from innerloop.nets.cells.genotype import without as without
 from innerloop.nets.cells.network import cell_network as cell_network
-from innerloop.nets.cells.published import PUBLISHED as PUBLISHED
-from innerloop.nets.cells.published import read_choices as read_choices
-from innerloop.nets.cells.toml import from_table as from_table
-from innerloop.nets.cells.toml import from_toml as from_toml
-from innerloop.nets.cells.toml import to_table as to_table
-from innerloop.nets.cells.toml import to_toml as to_toml

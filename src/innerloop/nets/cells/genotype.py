@@ -8,8 +8,10 @@ cells are published); :class:`Choices` says which operators remain on every edge
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,3 +213,137 @@ def choices_from(mask: NDArray[np.bool_]) -> Choices:
         for cell in mask
     ]
     return check_choices(Choices(*cells))
+
+
+_EDGE = re.compile(r"\s*(\w+)\s*\(\s*(\d{1,3})\s*\)\s*")
+
+
+def to_table(genotype: Genotype) -> dict[str, list[list[str]]]:
+    """The genotype as lists of strings.
+
+    >>> from innerloop.nets.cells import PUBLISHED
+    >>> to_table(PUBLISHED["metanas"])["normal"][0]
+    ['conv_1x5_5x1(0)', 'conv_3x3(1)']
+    """
+    return {
+        kind: [[f"{edge.operator}({edge.source})" for edge in edges] for edges in cell]
+        for kind, cell in zip(KINDS, check_genotype(genotype), strict=True)
+    }
+
+
+def from_table(table: Mapping[str, Any]) -> Genotype:
+    """The inverse of :func:`to_table`.
+
+    Raises:
+        UserError: the table is no genotype.
+    """
+    unknown = [name for name in table if name not in KINDS]
+    missing = [kind for kind in KINDS if kind not in table]
+    if unknown or missing:
+        said = f"has no '{missing[0]}'" if missing else f"has an entry '{unknown[0]}'"
+        raise UserError(f"the genotype {said}: give exactly the entries {' and '.join(KINDS)}.")
+    return check_genotype(Genotype(*(_cell(kind, table[kind]) for kind in KINDS)))
+
+
+def _cell(kind: str, nodes: Any) -> CellEdges:
+    if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, (list, tuple)) for node in nodes):
+        raise UserError(f"the {kind} cell is not a list of nodes: give a list of edges for every node.")
+    return tuple(
+        tuple(_edge(f"node {number} of the {kind} cell", text) for text in node)
+        for number, node in enumerate(nodes, start=INPUTS)
+    )
+
+
+def _edge(where: str, text: Any) -> Edge:
+    match = _EDGE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise UserError(f'{where}: {text!r} is not an edge: write it as "conv_3x3(0)".')
+    return Edge(match[1], int(match[2]))
+
+
+def to_toml(genotype: Genotype) -> str:
+    """The genotype as a TOML document, which can stand in a recipe under ``[model.settings.genotype]``."""
+    import tomli_w
+
+    return tomli_w.dumps(to_table(genotype))
+
+
+def from_toml(text: str) -> Genotype:
+    """Reads what :func:`to_toml` wrote.
+
+    Raises:
+        UserError: the text is no TOML, or its table is no genotype.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"the genotype is not TOML ({error}): see docs/search.md for its form.") from None
+    return from_table(table)
+
+
+_SHORT = {
+    "skip": "skip_connect",
+    "sep": "sep_conv_3x3",
+    "dil": "dil_conv_3x3",
+    "avg": "avg_pool_3x3",
+    "max": "max_pool_3x3",
+    "fac": "conv_1x5_5x1",
+    "conv": "conv_3x3",
+}
+
+
+def _cells(normal: str, reduce: str) -> Genotype:
+    """Six edges a cell, two for each node, in short."""
+
+    def cell(text: str) -> tuple[tuple[Edge, ...], ...]:
+        """The edges of one cell from its short form."""
+        edges = [Edge(_SHORT[word[:-1]], int(word[-1])) for word in text.split()]
+        return tuple(tuple(edges[2 * node : 2 * node + 2]) for node in range(NODES))
+
+    return check_genotype(Genotype(cell(normal), cell(reduce)))
+
+
+PUBLISHED: dict[str, Genotype] = {
+    "metanas": _cells("fac0 conv1  conv0 sep2  dil1 fac3", "sep0 conv1  conv0 sep2  conv0 dil1"),
+    "metanas-omniglot": _cells("dil0 sep1  avg0 sep1  fac0 conv2", "skip0 sep1  conv0 dil1  dil0 fac2"),
+    "metanas-v1": _cells("conv0 conv1  fac0 dil2  fac0 max3", "dil0 sep1  conv0 max1  dil2 fac3"),
+    "metantk-mini-5-1": _cells("sep0 sep1  sep1 sep2  conv0 sep2", "sep0 sep1  fac1 dil2  dil2 dil3"),
+    "metantk-mini-5-2": _cells("sep0 sep1  sep1 sep2  conv2 sep3", "sep0 dil1  fac1 sep2  sep1 fac3"),
+    "metantk-mini-5-3": _cells("sep0 sep1  sep0 max2  dil2 sep3", "dil0 sep1  conv1 sep2  sep2 sep3"),
+    "metantk-mini-8-1": _cells("sep0 max1  fac0 sep1  sep2 conv3", "skip0 sep1  conv1 sep2  dil0 fac1"),
+    "metantk-mini-8-2": _cells("conv0 sep1  fac0 conv1  sep0 dil2", "sep0 sep1  sep0 sep2  sep0 sep2"),
+    "metantk-mini-8-3": _cells("sep0 fac1  sep0 sep1  conv0 sep1", "sep0 sep1  fac1 sep2  conv0 sep3"),
+    "metantk-tiered-5-1": _cells("conv0 dil1  sep1 sep2  sep0 sep3", "skip0 dil1  sep0 fac2  max2 fac3"),
+    "metantk-tiered-5-2": _cells("sep0 sep1  sep1 max2  conv2 conv3", "dil0 fac1  conv0 sep1  sep2 sep3"),
+    "metantk-tiered-5-3": _cells("sep0 fac1  dil0 sep2  sep0 max3", "sep0 sep1  fac0 fac2  dil1 sep3"),
+    "metantk-tiered-8-1": _cells("fac0 sep1  fac0 fac1  sep0 fac2", "skip0 conv1  conv0 fac1  sep0 sep3"),
+    "metantk-tiered-8-2": _cells("fac0 dil1  sep0 sep1  sep0 conv2", "conv0 sep1  sep1 sep2  conv0 sep1"),
+    "metantk-tiered-8-3": _cells("fac0 fac1  sep0 fac2  sep2 sep3", "conv0 conv1  sep0 sep1  sep1 fac3"),
+}
+"""Cells that papers have published, by name."""
+
+
+def read_choices(given: str | Genotype | Choices | Mapping[str, Any]) -> Choices:
+    """What remains on every edge, of whatever form an architecture is given in.
+
+    Args:
+        given: the name of a published cell, a genotype, its table (as in a recipe), or choices.
+
+    Raises:
+        UserError: there is no such cell, or what is given is none.
+
+    >>> read_choices("metanas").normal[0]
+    ('conv_1x5_5x1',)
+    """
+    if isinstance(given, Choices):
+        return check_choices(given)
+    if isinstance(given, Genotype):
+        return choices_of(given)
+    if isinstance(given, Mapping):
+        return choices_of(from_table(given))
+    if given not in PUBLISHED:
+        hint = did_you_mean(str(given), PUBLISHED)
+        raise UserError(
+            f"unknown genotype '{given}'{hint}; there are {', '.join(PUBLISHED)}, or your own as a table."
+        )
+    return choices_of(PUBLISHED[given])

@@ -14,10 +14,18 @@ import innerloop.nets.ops.choice as ops
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.random import generator as generator_for
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets.cells.genotype import EDGES, INPUTS, NODES, Choices, Genotype
-from innerloop.nets.cells.operators import kernels, norm_parameters, run
-from innerloop.nets.cells.plan import CellPlan, Piece, StackPlan, check_stack, reduction_places, stack
-from innerloop.nets.cells.published import read_choices
+from innerloop.nets.cells.genotype import EDGES, INPUTS, NODES, Choices, Genotype, read_choices
+from innerloop.nets.cells.operators import (
+    CellPlan,
+    Piece,
+    StackPlan,
+    check_stack,
+    kernels,
+    norm_parameters,
+    reduction_places,
+    run,
+    stack,
+)
 from innerloop.nets.initial import standard_normal, uniform
 from innerloop.nets.network import Network
 from innerloop.nets.resnet12 import apply_linear_head, linear_head

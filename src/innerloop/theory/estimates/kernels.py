@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.meta.compare import mean_error, mtl_anil_gap
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import (
     Heads,
@@ -18,8 +17,9 @@ from innerloop.kernels.meta.kernel import (
     anil_kernel_without_split,
     maml_kernel,
     mtl_kernel,
+    stack,
 )
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.predict import mean_error, mtl_anil_gap
 from innerloop.kernels.types import KernelFunction
 from innerloop.theory.spectra import condition, spectrum
 

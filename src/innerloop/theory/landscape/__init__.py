@@ -8,8 +8,10 @@ from innerloop.theory.landscape.data import TaskFits as TaskFits
 from innerloop.theory.landscape.data import bootstrap as bootstrap
 from innerloop.theory.landscape.data import fit_tasks as fit_tasks
 from innerloop.theory.landscape.data import predict as predict
-from innerloop.theory.landscape.empirical import empirical_maml as empirical_maml
-from innerloop.theory.landscape.empirical import empirical_nal as empirical_nal
+from innerloop.theory.landscape.finite import LinearTasks as LinearTasks
+from innerloop.theory.landscape.finite import empirical_maml as empirical_maml
+from innerloop.theory.landscape.finite import empirical_nal as empirical_nal
+from innerloop.theory.landscape.finite import linear_sgd as linear_sgd
 from innerloop.theory.landscape.forms import Irreducible as Irreducible
 from innerloop.theory.landscape.forms import adapted_curvature as adapted_curvature
 from innerloop.theory.landscape.forms import excess_risk as excess_risk
@@ -27,5 +29,3 @@ from innerloop.theory.landscape.geography import environment as environment
 from innerloop.theory.landscape.geography import geography as geography
 from innerloop.theory.landscape.geography import limiting_gain as limiting_gain
 from innerloop.theory.landscape.geography import two_tasks as two_tasks
-from innerloop.theory.landscape.sgd import LinearTasks as LinearTasks
-from innerloop.theory.landscape.sgd import linear_sgd as linear_sgd

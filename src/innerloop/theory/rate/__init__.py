@@ -14,6 +14,7 @@ from innerloop.theory.rate.estimate import merged_rate as merged_rate
 from innerloop.theory.rate.estimate import split_moments as split_moments
 from innerloop.theory.rate.estimate import stacked_rate as stacked_rate
 from innerloop.theory.rate.estimate import variance_rate as variance_rate
+from innerloop.theory.rate.forms import StepRates as StepRates
 from innerloop.theory.rate.forms import Sums as Sums
 from innerloop.theory.rate.forms import adapted_distance as adapted_distance
 from innerloop.theory.rate.forms import adapted_loss as adapted_loss
@@ -24,10 +25,9 @@ from innerloop.theory.rate.forms import labelled_sums as labelled_sums
 from innerloop.theory.rate.forms import maml_solution as maml_solution
 from innerloop.theory.rate.forms import risk as risk
 from innerloop.theory.rate.forms import risk_curve as risk_curve
+from innerloop.theory.rate.forms import step_rates as step_rates
 from innerloop.theory.rate.forms import task_sums as task_sums
 from innerloop.theory.rate.forms import trajectory as trajectory
-from innerloop.theory.rate.many_steps import StepRates as StepRates
-from innerloop.theory.rate.many_steps import step_rates as step_rates
 from innerloop.theory.rate.moments import Moments as Moments
 from innerloop.theory.rate.moments import interval_of as interval_of
 from innerloop.theory.rate.moments import stream as stream

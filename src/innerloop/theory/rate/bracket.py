@@ -138,7 +138,7 @@ def step_divisor(steps: int) -> float:
     r"""What a one-step rate is divided by for ``steps`` inner steps: :math:`\sqrt{T}`.
 
     Found by trial: dividing by T, so that all T steps together go as far as one, is too cautious, and not
-    dividing at all too bold. For T steps in closed form (:mod:`innerloop.theory.rate.many_steps`) the
+    dividing at all too bold. For T steps in closed form (:mod:`innerloop.theory.rate.forms`) the
     gradient form falls about as 1/T and the trace form hardly at all, hence their geometric mean as
     :math:`1/\sqrt{T}`. The runs behind this are in ``docs/rate.md``.
 

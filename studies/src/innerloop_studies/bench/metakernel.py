@@ -109,8 +109,7 @@ def at_once(tasks: int, given: bool) -> Callable[[], Any]:
 
     from innerloop.kernels.analytic.networks import mlp_kernel
     from innerloop.kernels.meta.descent import Descent
-    from innerloop.kernels.meta.kernel import maml_kernel
-    from innerloop.kernels.meta.task_blocks import stack
+    from innerloop.kernels.meta.kernel import maml_kernel, stack
 
     kernel, (query, support) = mlp_kernel(DEPTH), inputs(tasks)
     x = torch.cat([stack(query), stack(support)])

@@ -40,7 +40,7 @@ def workload(case: str, sizes: dict[str, int]) -> tuple[Any, Any, Any, Any]:
     """Network, parameters, buffers and inputs, float32."""
     import torch
 
-    from innerloop.nets.conv4 import conv4
+    from innerloop.nets.convolutional import conv4
     from innerloop.nets.mlp import mlp
 
     draw = torch.Generator().manual_seed(0)

@@ -88,8 +88,8 @@ def build(spec: Spec) -> Callable[[], Any]:
     """The side asked for by ``side``, ``threads`` and ``files``."""
     import torch
 
-    from innerloop.classify.features.extracting import extract
-    from innerloop.classify.features.opening import open_backbone
+    from innerloop.classify.backbones import open_backbone
+    from innerloop.classify.features import extract
 
     files = [Path(file) for file in spec["files"]]
     backbone = open_backbone(NAME) if spec["weights"] == "published" else _drawn()
@@ -113,7 +113,7 @@ def _drawn() -> Any:
     """The same network with weights as they are drawn: as fast, where nobody has installed the others."""
     import torch
 
-    from innerloop.classify.features.backbone import Backbone
+    from innerloop.classify.backbones import Backbone
     from innerloop.nets.factory import backbone
     from innerloop.nets.pretrained import PRETRAINED
 

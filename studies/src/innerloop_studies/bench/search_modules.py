@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from innerloop.core.types import Params
 from innerloop.nets.cells.genotype import EDGES, INPUTS, NODES
-from innerloop.nets.cells.operators import Conv, Halve, Norm, Pool
-from innerloop.nets.cells.plan import CellPlan, Piece, StackPlan
+from innerloop.nets.cells.operators import CellPlan, Conv, Halve, Norm, Piece, Pool, StackPlan
 from innerloop.nets.norms import groups_for
 
 

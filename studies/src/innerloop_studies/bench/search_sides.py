@@ -25,11 +25,10 @@ from innerloop.choose.scores.conditions import (
 from innerloop.choose.scores.patterns import linear_regions
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
-from innerloop.kernels.meta.kernel import maml_kernel
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import maml_kernel, stack
 from innerloop.nets.cells.genotype import Choices, all_choices, remaining, without
-from innerloop.nets.cells.plan import reduction_places
-from innerloop.nets.cells.plan import stack as stacked
+from innerloop.nets.cells.operators import reduction_places
+from innerloop.nets.cells.operators import stack as stacked
 from innerloop_studies.bench.messages import Spec
 from innerloop_studies.bench.search_modules import CellModule, released_kernel, released_regions
 

@@ -9,7 +9,7 @@ import torch
 
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Loss, Params, TaskBatch
-from innerloop.nets.conv4 import conv4
+from innerloop.nets.convolutional import conv4
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.tasks.families import get_family

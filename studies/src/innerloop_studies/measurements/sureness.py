@@ -29,11 +29,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import innerloop as il
-from innerloop.classify import Backbone, TimeLeft
+from innerloop.classify import Backbone, TimeLeft, calibration_error
 from innerloop.core.statistics import mean_interval
 from innerloop.data.source import ImageSource, NumberedFiles
 from innerloop.evaluation import Protocol, evaluate_features
-from innerloop.evaluation.sureness import calibration_error
 from innerloop_studies.bench.own_pictures import REAL, photographs
 from innerloop_studies.recorded import interval
 from innerloop_studies.recorded import table as markdown

@@ -9,7 +9,7 @@ import torch
 from innerloop.core.random import Draws
 from innerloop.core.types import TaskBatch
 from innerloop.report.plots.panels import Line, Panel, line, mark, panel, panels_figure
-from innerloop.tasks.linear import mixed_linear
+from innerloop.tasks.families import mixed_linear
 from innerloop.theory.rate.estimate import split_moments
 from innerloop.theory.rate.forms import Sums, labelled_sums, maml_solution, risk
 from innerloop_studies.papers.adaptlr.bernacchia import Excess

@@ -10,7 +10,7 @@ from torch import Tensor
 from innerloop.core.random import Draws
 from innerloop.core.types import TaskBatch
 from innerloop.report.plots.panels import Panel, line, mark, panel, panels_figure
-from innerloop.tasks.quadratic import bernacchia_quadratic
+from innerloop.tasks.families import bernacchia_quadratic
 from innerloop_studies.papers.adaptlr.shared import WideNet, seeded, tangent_entries, tangent_gram, wide_net
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 

@@ -19,15 +19,14 @@ from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.kernels.empirical.exact import jacobian
 from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.meta.descent import Descent, response
-from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
 from innerloop.learners.gradient import anil
 from innerloop.learners.objectives.multitask import multitask
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.theory.spectra import spectrum
-from innerloop.training.full_batch import descend, episodic_loss, objective_loss
+from innerloop.training.wide import descend, episodic_loss, objective_loss
 from innerloop_studies.papers.bridge.agreement_jobs import PictureAnswers, Wide, WideAnswers
 from innerloop_studies.papers.bridge.shared import (
     DIM,

@@ -10,8 +10,7 @@ import torch
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
 from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.convergence import Rates, common_rate, linear_loss, loss_bound, rates

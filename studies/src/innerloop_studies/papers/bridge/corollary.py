@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.kernels.analytic.named import network_kernel
-from innerloop.kernels.meta.compare import MeanError, mean_error, mtl_anil_gap
+from innerloop.kernels.analytic.networks import network_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import mtl_kernel
+from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.types import Kernels
 from innerloop.theory.spectra import LIMIT_OFF_DIAGONAL, inverse_gap, log_slope
 from innerloop_studies.reproduce.rows import Row, row

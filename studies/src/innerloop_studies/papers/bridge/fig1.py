@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from innerloop.kernels.analytic.networks import mlp_kernel
-from innerloop.kernels.meta.compare import MeanError, mean_error
+from innerloop.kernels.meta.predict import MeanError, mean_error
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.bridge import fig1_paper as paper
 from innerloop_studies.papers.bridge.corollary import DEEP, RESIDUAL, gap_rows, residual_gaps

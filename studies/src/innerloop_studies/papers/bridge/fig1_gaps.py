@@ -8,18 +8,20 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic.named import tabulated
+from innerloop.kernels.analytic.networks import tabulated
 from innerloop.kernels.empirical.kernel import empirical_kernel
-from innerloop.kernels.meta.compare import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.meta.descent import Descent, residual
 from innerloop.kernels.meta.kernel import (
     adaptation_of,
     anil_cross_kernel,
     anil_kernel_without_split,
+    diagonal_blocks,
     mtl_cross_kernel,
     mtl_kernel,
+    stack,
+    times_rows,
 )
-from innerloop.kernels.meta.task_blocks import diagonal_blocks, stack, times_rows
+from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.types import KernelFunction, Kernels
 from innerloop.nets.mlp import mlp
 from innerloop_studies.papers.bridge.shared import DIM, figure_1_tasks, halves, with_support

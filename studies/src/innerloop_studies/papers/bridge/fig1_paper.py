@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from innerloop.kernels.meta.compare import MeanError, mean_error
+from innerloop.kernels.meta.predict import MeanError, mean_error
 from innerloop.kernels.types import KernelFunction
 from innerloop.report.plots.panels import Panel, line, panel
 from innerloop.theory.spectra import log_slope

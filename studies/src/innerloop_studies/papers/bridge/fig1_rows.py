@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from innerloop.kernels.meta.compare import MeanError
+from innerloop.kernels.meta.predict import MeanError
 from innerloop.theory.spectra import log_slope
 from innerloop_studies.papers.bridge.fig1_gaps import DEPTHS, TIMES
 from innerloop_studies.reproduce.rows import Row, row

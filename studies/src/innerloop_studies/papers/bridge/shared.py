@@ -6,7 +6,7 @@ import torch
 
 from innerloop.core.random import derive_seed
 from innerloop.core.types import TaskBatch
-from innerloop.tasks.quadratic import bridge_quadratic
+from innerloop.tasks.families import bridge_quadratic
 from innerloop.tasks.sampler import make_sampler
 
 DIM, TASKS, SHOTS, TEST_TASKS, TEST_SUPPORT, TEST_QUERY = 10, 20, 10, 20, 5, 10

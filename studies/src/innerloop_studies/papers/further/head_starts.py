@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.types import Params
-from innerloop.evaluation.orders import by_label_order
-from innerloop.evaluation.scores import evaluate
+from innerloop.evaluation.scores import by_label_order, evaluate
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.settings import make_recipe

@@ -21,7 +21,7 @@ from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.theory.estimates.features import head_stacks
 from innerloop.theory.rate.bracket import step_divisor
-from innerloop.theory.rate.many_steps import step_rates
+from innerloop.theory.rate.forms import step_rates
 from innerloop_studies.reproduce.short_runs import fitted, judged
 
 QUERIES = 5

@@ -1,7 +1,7 @@
 r"""What Landscape's Theorems 2 and 3 share: an environment with known optima, solutions on finite samples.
 
 A linear model sees its samples only through :math:`G=X^\top X/n` and :math:`c=X^\top z/n`, so eqs. 41 and 43
-are computed from draws of these (:func:`innerloop.theory.landscape.sgd.draw_moments`), whatever ``n`` is.
+are computed from draws of these (:func:`innerloop.theory.landscape.finite.draw_moments`), whatever ``n`` is.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from innerloop.report.plots.panels import Panel, line, panel
+from innerloop.theory.landscape.finite import Moments, draw_moments
 from innerloop.theory.landscape.forms import solve
-from innerloop.theory.landscape.sgd import Moments, draw_moments
 from innerloop.theory.spectra import log_slope
 from innerloop_studies.reproduce.rows import Row, row
 

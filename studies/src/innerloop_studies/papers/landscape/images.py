@@ -161,8 +161,8 @@ def judge(
     from innerloop.core.losses import accuracy, get_loss
     from innerloop.core.trees import split_prefix
     from innerloop.learners.gradient import maml
+    from innerloop.learners.metric import protonet
     from innerloop.learners.objectives.multitask import PREFIX
-    from innerloop.learners.prototype import protonet
     from innerloop.tasks.few_shot import few_shot_sampler
     from innerloop_studies.papers.landscape.rfs import by_head
 

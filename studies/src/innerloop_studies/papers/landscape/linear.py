@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from innerloop.core.statistics import mean_interval
+from innerloop.theory.landscape.finite import LinearTasks, linear_sgd
 from innerloop.theory.landscape.geography import Geography
-from innerloop.theory.landscape.sgd import LinearTasks, linear_sgd
 from innerloop_studies.reproduce.rows import Row, row
 
 OUTER_SHOTS, NAL_RATE, NOISE = 25, 0.025, 0.1

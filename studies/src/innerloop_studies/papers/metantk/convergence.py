@@ -11,8 +11,7 @@ from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import maml_kernel
-from innerloop.kernels.meta.task_blocks import stack
+from innerloop.kernels.meta.kernel import maml_kernel, stack
 from innerloop.learners.gradient import maml
 from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import line, panel, panels_figure

@@ -35,8 +35,7 @@ ALIKE_AT_CPU = True
 
 def run(scale: str, say: Say) -> Reproduction:
     """Cells of independent searches at this scale, beside the first that was released."""
-    from innerloop.nets.cells.published import PUBLISHED
-    from innerloop.nets.cells.toml import from_table
+    from innerloop.nets.cells.genotype import PUBLISHED, from_table
     from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 
     searches = _searches(scale, say)
@@ -74,8 +73,8 @@ def _searches(scale: str, say: Say) -> dict[Case, Searched]:
 def _released_rows() -> list[Row]:
     """What can be told of the twelve released cells without training any."""
     from innerloop.choose.architectures.space import count_parameters
+    from innerloop.nets.cells.genotype import PUBLISHED
     from innerloop.nets.cells.network import cell_network
-    from innerloop.nets.cells.published import PUBLISHED
 
     sizes = {
         (data, cells): fmean(

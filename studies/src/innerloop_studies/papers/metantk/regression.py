@@ -11,9 +11,8 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel, mtl_kernel
+from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel, mtl_kernel, stack
 from innerloop.kernels.meta.predict import fit, predict_tasks
-from innerloop.kernels.meta.task_blocks import stack
 from innerloop.learners.gradient import anil, maml
 from innerloop.learners.objectives.multitask import multitask
 from innerloop.nets.antisymmetric import antisymmetric
@@ -21,7 +20,7 @@ from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.spectra import log_slope, spectrum
-from innerloop.training.full_batch import descend, episodic_loss, meta_outputs, objective_loss
+from innerloop.training.wide import descend, episodic_loss, meta_outputs, objective_loss
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 

@@ -19,8 +19,7 @@ from innerloop.choose.architectures.methods import search
 from innerloop.choose.architectures.space import cell_space, network_size
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
-from innerloop.nets.cells.genotype import EDGES, KINDS, Choices
-from innerloop.nets.cells.toml import to_table
+from innerloop.nets.cells.genotype import EDGES, KINDS, Choices, to_table
 from innerloop_studies.papers.metantk.outcomes import Searched
 from innerloop_studies.papers.metantk.pictures import TINY, photographs
 from innerloop_studies.reproduce.parts import FOLDER

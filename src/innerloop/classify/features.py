@@ -1,0 +1,294 @@
+"""Features of pictures: each computed once, kept as it comes, found again by what the picture holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import nullcontext
+from functools import cache as once
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from innerloop.classify.backbones import Backbone, Forward, open_backbone
+from innerloop.classify.cache import FeatureFiles, Outcome, digests, features_folder
+from innerloop.classify.items import Digest, Item, listed
+from innerloop.core.cores import available_cores
+from innerloop.core.errors import UserError
+from innerloop.core.words import duration
+from innerloop.data.folder_look import OnBad, unreadable
+from innerloop.data.layouts.layout import Progress, cores, silent
+from innerloop.data.pictures import BadPictureError, in_threads
+from innerloop.data.preparing import prepare
+from innerloop.training.execution.plan import Plan, torch_threads
+
+BATCH = 8
+"""Pictures that a worker takes at a time: maps of more leave the processor's cache."""
+
+
+class Features(NamedTuple):
+    """What became of pictures.
+
+    Attributes:
+        values: ``(n, d)`` float32, a row for every picture that could be read.
+        rows: which of the given pictures each row is of.
+        names: their names.
+        skipped: pictures that could not be read, with the reason.
+        computed: how many were computed now; the others were kept from before, or are there twice.
+        seconds: that it took.
+    """
+
+    values: NDArray[np.float32]
+    rows: NDArray[np.int64]
+    names: list[str]
+    skipped: list[tuple[str, str]]
+    computed: int
+    seconds: float
+
+
+Done = list[tuple[Digest, NDArray[np.float32] | str]]
+"""Pictures of a part with their features, or why there are none."""
+
+
+def extract(
+    backbone: Backbone | str,
+    pictures: Any,
+    *,
+    cache: bool | str | Path = True,
+    on_bad: OnBad = "refuse",
+    progress: Progress = silent,
+    batch: int = BATCH,
+    threads: int | None = None,
+    device: str = "cpu",
+) -> Features:
+    """Features of pictures by a pretrained backbone.
+
+    Every picture is brought to what the weights were trained on, and goes through the network once: features
+    are kept on disk as they come, by backbone, weights, preprocessing and content of the picture. What was
+    interrupted goes on where it was. Files that have not changed since they were read are not read again.
+
+    Args:
+        backbone: from :func:`open_backbone`, or its name.
+        pictures: file names, arrays or pictures of Pillow, one or several, or a source of pictures.
+        cache: whether features are kept, in the data folder or in the folder given.
+        on_bad: what to do with pictures that cannot be read: ``refuse`` names them all in the end, ``skip``
+            leaves them out.
+        progress: told how many of those to be computed are done.
+        batch: pictures at a time; memory grows with it.
+        threads: cores to use; all by default. How they are used is measured on the first pictures.
+        device: where the network computes.
+
+    Raises:
+        UserError: pictures that cannot be read, or weights that give no numbers.
+    """
+    start = time.perf_counter()
+    backbone = open_backbone(backbone) if isinstance(backbone, str) else backbone
+    items = listed(pictures)
+    place = None if cache is False else features_folder() if cache is True else Path(cache)
+    outcomes = digests(items, place, min(cores(), threads or cores()))
+    files = None if place is None else _files(backbone, place)
+    with files if files is not None else nullcontext():
+        rows: dict[Digest, NDArray[np.float32] | str] = {}
+        if files is not None:
+            rows.update(files.find(one for one in outcomes if isinstance(one, bytes)))
+        waiting = _waiting(items, outcomes, rows)
+        progress("features", 0, len(waiting))
+        parts = _parts(waiting, rows, outcomes, batch)
+        plans = plans_for(threads or available_cores())
+        # made when it is first needed: all may be kept already
+        work = partial(_compute, backbone, once(partial(backbone.forward, device)), device)
+        done = 0
+        for some in run_parts(work, parts, plans):
+            made = {digest: row for digest, row in some if not isinstance(row, str)}
+            if files is not None and made:
+                files.add(list(made), np.stack(list(made.values())))
+            rows.update(some)
+            done += len(some)
+            progress("features", done, len(waiting))
+    computed = len([1 for _, digest in waiting if not isinstance(rows[digest], str)])
+    return _gathered(backbone, items, outcomes, rows, on_bad, computed, time.perf_counter() - start)
+
+
+def _files(backbone: Backbone, folder: Path) -> FeatureFiles:
+    return FeatureFiles(folder / backbone.fingerprint[:32], backbone.dimension, backbone.about())
+
+
+def _waiting(
+    items: Sequence[Item], outcomes: Sequence[Outcome], known: dict[Digest, Any]
+) -> list[tuple[Item, Digest]]:
+    """Pictures that must be computed, each content once."""
+    left = {
+        digest: item
+        for item, digest in zip(items, outcomes, strict=True)
+        if isinstance(digest, bytes) and digest not in known
+    }
+    return [(item, digest) for digest, item in left.items()]
+
+
+def _parts(
+    waiting: Sequence[tuple[Item, Digest]], known: Container[Digest], outcomes: Sequence[Outcome], batch: int
+) -> list[list[tuple[Item, Digest]]]:
+    """Pictures that go through the network together: the same ones after an interruption as without it.
+
+    The last bits of a picture's features depend on how many go with it. So all pictures are divided, those
+    that are kept too; a part is kept at once, so that an interruption leaves whole ones. What is missing
+    from parts of which some is kept (new pictures among old) is put together.
+    """
+    every = list(dict.fromkeys(one for one in outcomes if isinstance(one, bytes)))
+    items = {digest: (item, digest) for item, digest in waiting}
+    whole: list[list[tuple[Item, Digest]]] = []
+    single: list[tuple[Item, Digest]] = []
+    for start in range(0, len(every), batch):
+        part = every[start : start + batch]
+        left = [items[digest] for digest in part if digest not in known]
+        if len(left) == len(part):
+            whole.append(left)
+        else:
+            single += left
+    return whole + [single[i : i + batch] for i in range(0, len(single), batch)]
+
+
+def _compute(
+    backbone: Backbone, forward: Callable[[], Forward], device: str, part: Sequence[tuple[Item, Digest]]
+) -> Done:
+    """Decodes and prepares the pictures of a part, and computes their features."""
+    ready: list[tuple[Digest, NDArray[np.uint8]]] = []
+    done: Done = []
+    for item, digest in part:
+        try:
+            ready.append((digest, prepare(item.picture(), backbone.preprocessing)))
+        except BadPictureError as error:
+            done.append((digest, str(error)))
+    if ready:
+        with torch.inference_mode():
+            x = backbone.standardised(np.stack([array for _, array in ready]), device=device)
+            values = forward()(x).float().cpu().numpy()
+        if not np.isfinite(values).all():
+            raise UserError(
+                f"{backbone.name} with weights from {backbone.weights} gives features that are not numbers: "
+                "its weights are damaged, or of another network."
+            )
+        done += [(digest, row) for (digest, _), row in zip(ready, values, strict=True)]
+    return done
+
+
+def _gathered(
+    backbone: Backbone,
+    items: Sequence[Item],
+    outcomes: Sequence[Outcome],
+    known: dict[Digest, NDArray[np.float32] | str],
+    on_bad: OnBad,
+    computed: int,
+    seconds: float,
+) -> Features:
+    results = [known[one] if isinstance(one, bytes) else one for one in outcomes]
+    bad = [(item.name, row) for item, row in zip(items, results, strict=True) if isinstance(row, str)]
+    if bad and on_bad == "refuse":
+        raise unreadable(bad)
+    good = [(i, row) for i, row in enumerate(results) if not isinstance(row, str)]
+    values = np.empty((len(good), backbone.dimension), np.float32)
+    for place, (_, row) in enumerate(good):
+        values[place] = row
+    rows = np.array([i for i, _ in good], np.int64)
+    return Features(values, rows, [items[i].name for i in rows], bad, computed, seconds)
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+TRIAL = 2
+"""Parts that every worker of a plan gets before the plans are compared."""
+WORTH = 6
+"""Trials of every plan that must remain, for comparing to pay."""
+
+
+def plans_for(cores: int) -> list[Plan]:
+    """Workers that decode and compute whole parts, one core each; or one that computes with all cores.
+
+    >>> [str(plan) for plan in plans_for(2)]
+    ['threads, 2 threads', 'loop, 2 threads']
+    >>> len(plans_for(1))
+    1
+    """
+    if cores == 1:
+        return [Plan("loop", 1)]
+    return [Plan("threads", cores), Plan("loop", cores)]
+
+
+def run_parts(
+    work: Callable[[A], B],
+    parts: Sequence[A],
+    plans: Sequence[Plan],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[B]:
+    """``work`` over ``parts``, results in order: first by every plan in turn, then by the fastest."""
+    rest = iter(parts)
+    best = plans[0]
+    if len(plans) > 1 and len(parts) > WORTH * sum(TRIAL * plan.threads for plan in plans):
+        yield from _carried_out(work, list(islice(rest, best.threads)), best)  # what a first call prepares
+        speeds: dict[Plan, float] = {}
+        for plan in plans:
+            some = list(islice(rest, TRIAL * plan.threads))
+            start = clock()
+            done = list(_carried_out(work, some, plan))
+            speeds[plan] = len(some) / (clock() - start)
+            yield from done
+        best = max(plans, key=lambda plan: speeds[plan])
+    yield from _carried_out(work, rest, best)
+
+
+def _carried_out(work: Callable[[A], B], parts: Iterator[A] | Sequence[A], plan: Plan) -> Iterator[B]:
+    workers = plan.threads if plan.mode == "threads" else 1
+    with torch_threads(plan):
+        yield from in_threads(work, parts, workers)
+
+
+class TimeLeft:
+    """Tells a line every few seconds: use it as the ``progress`` of :func:`~innerloop.classify.extract`.
+
+    The time up to the first ones that are done includes warming up, and says nothing of the rest.
+
+    Args:
+        say: receives the lines.
+        every: seconds between them.
+        clock: seconds; another one for tests.
+        unit: what is counted.
+
+    >>> ticks = iter([0.0, 60.0, 62.0, 66.0])
+    >>> tell = TimeLeft(print, every=5.0, clock=lambda: next(ticks))
+    >>> for done in (0, 30, 40, 60):
+    ...     tell("features", done, 90)
+    features: 30 of 90 pictures
+    features: 60 of 90 pictures, about 6 s left
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        every: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+        unit: str = "pictures",
+    ) -> None:
+        self._say, self._every, self._clock, self._unit = say, every, clock, unit
+        self._start: tuple[float, int] | None = None
+        self._told = 0.0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Called whenever some more are done."""
+        now = self._clock()
+        if self._start is None or done < self._start[1]:
+            self._start, self._told = (now, done), now
+        elif not self._start[1]:
+            self._start = (now, done)
+        if now - self._told < self._every or not done:
+            return
+        self._told = now
+        began, before = self._start
+        left = ""
+        if done > before:
+            left = f", about {duration((now - began) / (done - before) * (total - done))} left"
+        self._say(f"{what}: {done:,} of {total:,} {self._unit}{left}")

@@ -1,1 +1,0 @@
-"""Features of pictures by a network that others trained: opened by name, computed once, kept on disk."""

@@ -1,1 +1,0 @@
-"""New classes from a few examples: the one way to predict, its files, and what it tells."""

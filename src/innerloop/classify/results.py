@@ -1,0 +1,294 @@
+"""What ``innerloop predict`` tells: the network, what it learned, how sure it is, labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from innerloop.classify.left_out import CurvePoint, HeldOut, groups_of, hold_out, learning_curve
+from innerloop.classify.left_out import Way as HeadWay
+from innerloop.classify.predictor import Adapted, Prediction
+from innerloop.classify.sureness import PAIRS, Confused, Expected, Share, listed, share_of
+from innerloop.core.errors import UserError
+
+
+class NetworkTold(NamedTuple):
+    """Which network it was.
+
+    Attributes:
+        run: that trained it, if one was named.
+        model: the file that it was read from, if one was named.
+        backbone: what is known of a pretrained one.
+        weights: which, in words.
+        norm: its norm policy.
+    """
+
+    run: str | None
+    model: str | None
+    backbone: dict[str, Any] | None
+    weights: str
+    norm: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+class Copies(NamedTuple):
+    """Examples of a class that look like copies of one picture: files, or numbers where these are unknown."""
+
+    label: Any
+    examples: list[str]
+
+
+class LearnedTold(NamedTuple):
+    """What it learned, and how sure it may be.
+
+    Attributes:
+        method: how it learned.
+        classes: their names.
+        support: how many examples each had.
+        expected: how often it will be right; None where that is not known.
+        curve: what fewer examples would have brought.
+        copies: examples that look like copies of one picture, by class and file.
+    """
+
+    method: str
+    classes: list[Any]
+    support: dict[str, int]
+    expected: Expected | None
+    curve: list[CurvePoint]
+    copies: list[Copies]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        expected = None if self.expected is None else _plain_expected(self.expected)
+        told = {name: [row._asdict() for row in getattr(self, name)] for name in ("curve", "copies")}
+        return {**self._asdict(), "expected": expected, **told}
+
+
+class LabelledPicture(NamedTuple):
+    """A picture and its label.
+
+    Attributes:
+        file: the picture.
+        label: the most probable class.
+        probability: of that.
+        unsure: whether it is less probable than asked for.
+        unknown: whether it is farther from every class than examples are from theirs.
+        probabilities: of all classes.
+    """
+
+    file: Path
+    label: Any
+    probability: float
+    unsure: bool
+    unknown: bool
+    probabilities: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {**self._asdict(), "file": str(self.file)}
+
+
+class PredictResult(NamedTuple):
+    """Labels of pictures, and what gave them.
+
+    Attributes:
+        network: which it was.
+        learned: the classes.
+        predictions: a row for every picture.
+        skipped: pictures that were left out, and why.
+        seconds: of all this.
+        saved: the file of what was learned, where one was wanted.
+        card: beside it.
+        csv: the table of the labels, where one was wanted.
+        page: with the pictures, where one was wanted.
+        truth: how many labels are right, where the pictures' folders name the classes and that was asked.
+    """
+
+    network: NetworkTold
+    learned: LearnedTold
+    predictions: list[LabelledPicture]
+    skipped: list[tuple[str, str]]
+    seconds: float
+    saved: Path | None = None
+    card: Path | None = None
+    csv: Path | None = None
+    page: Path | None = None
+    truth: Truth | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as ``innerloop predict --json`` prints them."""
+        skipped = [{"file": name, "reason": reason} for name, reason in self.skipped]
+        written = {name: getattr(self, name) for name in ("saved", "card", "csv")}
+        return {
+            **self.network.as_dict(),
+            **self.learned.as_dict(),
+            "predictions": [row.as_dict() for row in self.predictions],
+            **({"skipped": skipped} if skipped else {}),
+            **{name: str(file) for name, file in written.items() if file is not None},
+            **({} if self.truth is None else {"truth": self.truth.as_dict()}),
+            "seconds": self.seconds,
+            **({} if self.page is None else {"page": str(self.page)}),
+        }
+
+
+def network_told(adapted: Adapted, model: str | Path | None) -> NetworkTold:
+    """Which network it was."""
+    predictor = adapted.predictor
+    source, is_run = None if model is None else predictor.source, Path(predictor.source).is_dir()
+    backbone = None if predictor.backbone is None else predictor.backbone.about()
+    run, file = (source, None) if is_run else (None, source)
+    return NetworkTold(run, file, backbone, predictor.weights, predictor.network.norm)
+
+
+def learned_told(adapted: Adapted, files: Sequence[Any] = ()) -> LearnedTold:
+    """What it learned, and how sure it may be."""
+    names = [plain_label(name) for name in adapted.names]
+    return LearnedTold(
+        method=adapted.method,
+        classes=names,
+        support={str(name): n for name, n in zip(names, adapted.counts or [], strict=False)},
+        expected=None if adapted.sureness is None else adapted.sureness.expected,
+        curve=_curve(adapted),
+        copies=copies_told(adapted, files),
+    )
+
+
+def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list[LabelledPicture]:
+    """A row for every picture."""
+    names = [str(plain_label(name)) for name in adapted.names]
+    return [
+        LabelledPicture(
+            file=file,
+            label=plain_label(label),
+            probability=sure,
+            unsure=unsure,
+            unknown=unknown,
+            probabilities={name: float(value) for name, value in zip(names, row, strict=True)},
+        )
+        for file, label, sure, unsure, row, unknown in zip(files, *made, strict=True)
+    ]
+
+
+def copies_told(adapted: Adapted, files: Sequence[Any] = ()) -> list[Copies]:
+    """Examples that look like copies of one picture."""
+    if adapted.examples is None or adapted.copies is None or adapted.sureness is None:
+        return []
+    of = adapted.examples.y.tolist()
+    named = [str(file) for file in files] or [f"example {i + 1}" for i in range(len(of))]
+    return [
+        Copies(plain_label(adapted.names[of[rows[0]]]), [named[i] for i in rows])
+        for rows in groups_of(adapted.copies)
+    ]
+
+
+def _plain_share(share: Share) -> dict[str, Any]:
+    return {"accuracy": share.value, "low": share.low, "high": share.high, "examples": share.n}
+
+
+def _plain_expected(expected: Expected) -> dict[str, Any]:
+    return {
+        **_plain_share(expected.accuracy),
+        "by_class": {str(name): _plain_share(share) for name, share in expected.by_class.items()},
+        "confused": [
+            {"true": str(pair.true), "said": str(pair.said), "share": pair.share}
+            for pair in expected.confused
+        ],
+        "untested": [str(name) for name in expected.untested],
+    }
+
+
+def left_out(adapted: Adapted) -> HeldOut | None:
+    """What heads said of examples that they had not seen, as when it was learned; None if nobody looked."""
+    if adapted.examples is None or adapted.sureness is None:
+        return None
+    way, seed = head_way(adapted), adapted.predictor.recipe.run.seed
+    return hold_out(*adapted.examples, len(adapted.names), way, seed, adapted.copies)
+
+
+def _curve(adapted: Adapted) -> list[CurvePoint]:
+    if adapted.examples is None or adapted.sureness is None:
+        return []
+    return learning_curve(*adapted.examples, len(adapted.names), head_way(adapted), copies=adapted.copies)
+
+
+def head_way(adapted: Adapted) -> HeadWay:
+    """How its head on features was fitted."""
+    wanted = adapted.predictor.recipe.eval
+    head = str(adapted.predictor.way(len(adapted.names)).head)
+    return HeadWay(head, wanted.C, wanted.normalise_features)
+
+
+def plain_label(label: Any) -> Any:
+    """A label as Python has it."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+class Truth(NamedTuple):
+    """How many labels are right."""
+
+    accuracy: Share
+    unknown: int
+    by_class: dict[str, Share]
+    confused: list[Confused]
+    other: dict[str, tuple[int, int]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            **_plain(self.accuracy),
+            "unknown": self.unknown,
+            "by_class": {name: _plain(share) for name, share in self.by_class.items()},
+            "confused": [pair._asdict() for pair in self.confused],
+            "other": {name: {"pictures": n, "unknown": m} for name, (n, m) in self.other.items()},
+        }
+
+
+def _plain(share: Share) -> dict[str, Any]:
+    return {"accuracy": share.value, "low": share.low, "high": share.high, "pictures": share.n}
+
+
+def check_truth(files: Sequence[Path], names: Sequence[Any]) -> None:
+    """Refuses pictures none of whose folders names a class."""
+    folders = dict.fromkeys(file.absolute().parent.name for file in files)
+    if not {str(name) for name in names} & set(folders):
+        shown = ", ".join(f"'{name}'" for name in list(folders)[:3])
+        raise UserError(
+            f"--truth takes the name of a picture's folder for its class, and no folder here ({shown}) has "
+            f"the name of one ({listed(names)}): sort the pictures into such folders, or leave --truth out."
+        )
+
+
+def truth_of(
+    files: Sequence[Path], labels: Sequence[Any], unknown: Sequence[bool], names: Sequence[Any]
+) -> Truth:
+    """Compares labels with the names of the pictures' folders.
+
+    >>> files = [Path("new/cat/1.jpg"), Path("new/cat/2.jpg"), Path("new/owl/3.jpg")]
+    >>> told = truth_of(files, ["cat", "dog", "dog"], [False, False, True], ["cat", "dog"])
+    >>> told.accuracy.value, told.unknown, told.confused[0].said, told.other
+    (0.5, 0, 'dog', {'owl': (1, 1)})
+    """
+    classes = [str(name) for name in names]
+    folders = [file.absolute().parent.name for file in files]
+    known = [(true, str(said)) for true, said in zip(folders, labels, strict=True) if true in classes]
+    count = Counter(true for true, _ in known)
+    wrong = Counter(pair for pair in known if pair[0] != pair[1])
+    shares = [Confused(*pair, n / count[pair[0]]) for pair, n in wrong.items()]
+    others = [(name, far) for name, far in zip(folders, unknown, strict=True) if name not in classes]
+    return Truth(
+        share_of([float(true == said) for true, said in known]),
+        sum(unknown) - sum(far for _, far in others),
+        {c: share_of([float(c == said) for true, said in known if true == c]) for c in classes if count[c]},
+        sorted(shares, key=lambda pair: -pair.share)[:PAIRS],
+        {
+            name: (sum(name == one for one, _ in others), sum(far for one, far in others if one == name))
+            for name in dict.fromkeys(name for name, _ in others)
+        },
+    )

@@ -1,3 +1,0 @@
-"""The fixtures of the library's tests."""
-
-from conftest import *  # noqa: F403

@@ -29,7 +29,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run import resume, train
-from innerloop.report.rate_section import rate_view
+from innerloop.report.run_page import rate_view
 from innerloop.runs.manifest import read_manifest
 
 RATES = tuple(0.01 * factor for factor in SWEEP)
@@ -298,7 +298,7 @@ def test_the_sweep_of_a_run_takes_enough_steps_of_every_rate(
         assert any(rate == pytest.approx(row) for row in rows)
     page = rate_view(record)
     assert page is not None
-    assert len(page.tables[0].rows) == len(rows)
+    assert len(page["tables"][0]["rows"]) == len(rows)
     kept = read_json(run / "rates" / "race.json")["entrants"]
     assert [entrant["recipe"]["inner"]["lr"] for entrant in kept] == rows
     scores = [entrant["rungs"][-1]["scores"] for entrant in kept]

@@ -20,15 +20,17 @@ from innerloop.learners.inner import moving_names
 from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.nets.network import Network, apply
 from innerloop.tasks.sampler import Sampler
-from innerloop.theory.estimates.features import head_stacks, whole_batch
-from innerloop.theory.estimates.tangent import (
+from innerloop.theory.rate.bracket import Bracket, bracket, gradient_moments, pooled_head, step_divisor
+from innerloop.theory.rate.estimate import split_moments
+from innerloop.theory.rate.features import (
     gradient_size,
+    head_stacks,
     tangent_gradient_moments,
     tangent_gram_moments,
     tangent_trace_moments,
+    whole_batch,
 )
-from innerloop.theory.rate.bracket import Bracket, bracket, gradient_moments, pooled_head, step_divisor
-from innerloop.theory.rate.estimate import split_moments
+from innerloop.theory.rate.linear import describe_rate
 from innerloop.theory.rate.moments import interval_of
 
 SWEEP = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -72,6 +74,14 @@ class RateAdvice(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
+
+    def __str__(self) -> str:
+        lines = describe_rate(self)
+        if self.factor:
+            lines.append(f"stated uncertainty: a factor of {self.factor:g} up and down")
+        if len(self.sweep) > 1:
+            lines.append("try: " + ", ".join(f"{rate:.3g}" for rate in self.sweep))
+        return "\n".join([*lines, *self.reasons])
 
 
 def doubtful_outside(advice: RateAdvice) -> tuple[float, float]:
@@ -119,6 +129,9 @@ class JudgedRate(NamedTuple):
         """Plain data, for JSON."""
         bounds = {"low": self.low, "high": self.high, "meaning": "outside, a user's rate is warned about"}
         return {**self.advice.as_dict(), "bounds": bounds, "warning": self.warning, "method": self.method}
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.advice), *([f"warning: {self.warning}"] if self.warning else [])])
 
 
 def judge_rate(advice: RateAdvice, own: float | None, method: str) -> JudgedRate:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY
+from innerloop.nets import apply, efficientnet_lite
+from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY, assert_close
 from innerloop_studies.bench import own_pictures, own_pictures_command, own_pictures_episodes
+from innerloop_studies.bench.own_pictures_script import with_weights
 
 
 def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +81,16 @@ def test_examples_and_new_pictures_are_laid_out(tmp_path: Path) -> None:
     assert sorted(p.name for p in (examples / "c1").iterdir()) == [f"{i}.jpg" for i in range(5)]
     assert truth == {f"c{c}-{i}.jpg": f"c{c}" for c in range(2) for i in (5, 6)}
     assert sorted(p.name for p in new.iterdir()) == sorted(truth)
+
+
+def test_the_module_of_the_script_is_our_network() -> None:
+    net = efficientnet_lite(3, 64, 10, 0, norm="running")
+    generator = torch.Generator().manual_seed(0)
+    params, buffers = net.init(generator)
+    buffers = {n: (v + 0.2 * torch.rand(v.shape, generator=generator)).double() for n, v in buffers.items()}
+    params = {name: value.double() for name, value in params.items()}
+    module = with_weights({**params, **buffers})
+    for side in (64, 70):
+        x = torch.randn(2, 3, side, side, generator=generator, dtype=torch.float64)
+        with torch.no_grad():
+            assert_close(apply(net, params, buffers, x, "stored")[0], module(x))

@@ -4,12 +4,17 @@ import pytest
 
 from innerloop.testing.closeness import assert_close
 from innerloop_studies.bench import ntk as bench
-from innerloop_studies.bench.rows import Side, Timing
+from innerloop_studies.bench.harness import Measured, Side, Timing
 
 
 @pytest.mark.parametrize("case", bench.CASES)
 def test_both_sides_of_the_benchmark_compute_the_same(case: str) -> None:
-    spec = {"case": case, "sizes": {"width": 16, "samples": 5, "depth": 2}, "method": "layerwise"}
+    spec = {
+        "case": case,
+        "sizes": {"width": 16, "samples": 5, "depth": 2},
+        "method": "layerwise",
+        "threads": 1,
+    }
     ours, peer = (bench.build({**spec, "side": side})() for side in ("ours", bench.PEER))
     assert_close(ours, peer)
 
@@ -24,5 +29,5 @@ def test_the_benchmark_compares_better_thread_counts_and_added_memory() -> None:
         "vmap(grad)@1": timing("vmap(grad)@1", 100.0, 500.0),
         "vmap(grad)@2": timing("vmap(grad)@2", 120.0, 700.0),
     }
-    row = bench._row(bench.CASES["mlp"], timings, 1e-6, 0.0)
+    row = bench._row(bench.CASES["mlp"], Measured(timings, 0.0), 1e-6)
     assert (row["ratio"], row["memory_ratio"], row["threads"]) == (50.0, 20.0, "2 / 1")

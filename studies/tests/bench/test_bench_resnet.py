@@ -5,7 +5,6 @@ import pytest
 
 from innerloop.testing.closeness import SINGLE_SUMMED, assert_trees_close
 from innerloop_studies.bench import resnet as resnet_bench
-from innerloop_studies.bench import resnet_accuracy
 
 
 def test_bench_sides_take_the_same_step():
@@ -37,11 +36,8 @@ def test_bench_runs_and_reports(monkeypatch):
 
 
 def test_bench_sides_train_alike():
-    def model():
-        return resnet_bench.ResNet12(resnet_accuracy.WIDTHS, 1, resnet_accuracy.CLASSES)
-
-    trained = resnet_accuracy.compare(model, steps=3, seeds=1)
-    held_out = len(resnet_accuracy.drawings()[3])
+    trained = resnet_bench.compare_trained(steps=3, seeds=1)
+    held_out = len(resnet_bench.drawings()[3])
     # the gradients' agreement has tests of its own; here rounding may turn a few of the 240 answers
     assert abs(trained.ours - trained.eager) <= 3 / held_out
 

@@ -10,7 +10,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.trials import Outcome, kept_in, remember
 from innerloop.training.execution import plan
 from innerloop_studies.bench import maml_sine, rate, resnet
-from innerloop_studies.bench.child import Child
+from innerloop_studies.bench.harness import Child
 
 SIGILL = "a bfloat16 product ends the process with SIGILL"
 

@@ -18,7 +18,7 @@ from innerloop.choose.pilot.asked import Asked, understand
 from innerloop.choose.pilot.keep import Sitting, begin
 from innerloop.choose.pilot.problem import pose
 from innerloop.choose.pilot.run import answer, search
-from innerloop.cli import launch as launching
+from innerloop.cli import ranks as launching
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.runs.manifest import read_manifest

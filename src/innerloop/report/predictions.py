@@ -261,9 +261,9 @@ def by_groups(predictions: RunPredictions) -> list[Part]:
 
 
 def _parted(parts: Mapping[str, list[TaskPredictions]]) -> list[Part]:
-    parts = [
+    made = [
         Part(words, len(tasks), mean_interval([task.accuracy for task in tasks]))
         for words, tasks in parts.items()
         if tasks
     ]
-    return parts if len(parts) > 1 else []
+    return made if len(made) > 1 else []

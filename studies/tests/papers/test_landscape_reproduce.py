@@ -22,17 +22,11 @@ from innerloop.theory.landscape.finite import Moments, empirical_maml, empirical
 from innerloop.training.reweighted import weighted_gradient
 from innerloop_studies.bench import landscape as bench
 from innerloop_studies.papers import figures as plots
-from innerloop_studies.papers.landscape import (
-    alphabets,
-    cifar,
-    finite,
-    images,
-    logistic,
-    neuron,
-    table1,
-    table2,
-    table3,
-)
+from innerloop_studies.papers.landscape import fig4 as neuron
+from innerloop_studies.papers.landscape import fig8 as logistic
+from innerloop_studies.papers.landscape import finite, images, table1, table2, table3
+from innerloop_studies.papers.landscape import table1 as alphabets
+from innerloop_studies.papers.landscape import table2 as cifar
 from innerloop_studies.reproduce import find
 
 F64 = torch.float64

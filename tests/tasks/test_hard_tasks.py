@@ -18,8 +18,8 @@ from innerloop.data.glyphs import glyphs
 from innerloop.experiment.data import build_data
 from innerloop.experiment.episodes import episodes_of
 from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
 from innerloop.learners import Objective, episodic, erm, maml, reptile
 from innerloop.nets import mlp

@@ -79,7 +79,7 @@ def job(tmp_path):
 
 
 SIGNALS = {"train.sbatch": "--signal=TERM@180", "sweep.sbatch": "--signal=B:USR1@180"}
-"""Before the end of the time: to all ranks, or to the script, which tells the process that leads the sweep."""
+"""Before the end of the time: to all ranks, or to the script, which tells the leader of the sweep."""
 
 
 def requeued(told):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop.nets.efficientnet_lite import efficientnet_lite
-from innerloop.nets.network import apply
+from innerloop.nets import apply, efficientnet_lite
 from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY, assert_close
 from innerloop_studies.bench import own_pictures
 from innerloop_studies.bench.own_pictures_script import with_weights

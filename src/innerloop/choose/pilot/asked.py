@@ -14,10 +14,9 @@ from innerloop.core.place import user_path
 from innerloop.experiment.recipe.flat import flat_reading
 from innerloop.experiment.recipe.library import load_recipe, named
 from innerloop.experiment.recipe.problems import allowed, settings_of
-from innerloop.experiment.recipe.rules import PICTURES
+from innerloop.experiment.recipe.rules import PICTURES, unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, typed_keys
-from innerloop.experiment.recipe.unread import unread
 
 TRAINING_WAYS = 10
 """Classes of a training task, where a dataset is named and has that many."""

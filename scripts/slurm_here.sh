@@ -58,7 +58,7 @@ MinJobAge=600
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 SchedulerParameters=batch_sched_delay=1
-NodeName=$me NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+NodeName=$me NodeAddr=127.0.0.1 CPUs=$(nproc) RealMemory=$(free -m | awk '/^Mem:/ {print $2}') State=UNKNOWN
 PartitionName=all Nodes=$me Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 CONF
     echo "CgroupAutomount=no" >"$work/cgroup.conf"
@@ -178,28 +178,52 @@ cancelled() {
     say "cancelled: a checkpoint, and the job does not come back"
 }
 
-sweep() { # name, steps: submits a sweep of four runs on two tasks of an array; prints the number of the job
-    SWEEP=$work/$1 submit --array=0-1 --cpus-per-task=1 --output="$work/$1-%a.log" \
+sweep() { # name, steps: submits a sweep of four runs on two workers; prints the number of the job
+    INNERLOOP_RUNS=$work/$1 submit --ntasks=2 --cpus-per-task=1 --output="$work/$1.log" \
         "$scripts/sweep.sbatch" "${SMALL[@]}" "outer.steps=$2" 'inner.lr=[0.003,0.01]' 'seed=[0,1]'
 }
-four_finished() { # name, job
-    wait_for "the end of $1" 600 all_ended "$2"
+four_finished() { # name
     local done; done=$(find "$work/$1" -name manifest.json -exec grep -l '"status": "finished"' {} + | wc -l)
     [ "$done" = 4 ] || fail "$1 has $done finished runs, not 4"
-    say "$1: two tasks of an array shared four runs"
+    [ "$(find "$work/$1" -name manifest.json | wc -l)" = 4 ] || fail "$1 has begun runs twice"
 }
-swept() { four_finished swept "$(sweep swept 200)"; }
+swept() {
+    local job; job=$(sweep swept 200)
+    wait_for "the end of swept" 600 ended "$job"
+    [ "$(state "$job")" = COMPLETED ] || fail "swept ended as $(state "$job")"
+    four_finished swept
+    say "swept: two workers shared four runs"
+}
 swept_interrupted() {
     local job; job=$(sweep swept_interrupted "$STEPS")
-    wait_for "the first steps" 120 under_way "$work/swept_interrupted"
-    scancel --signal=TERM "${job}_0"
-    wait_for "the requeue" 120 pending_again "${job}_0"
-    say "swept_interrupted: one task is queued again"
-    start_again "${job}_0"
-    four_finished swept_interrupted "$job"
+    wait_for "the first steps" 180 under_way "$work/swept_interrupted"
+    scancel --batch --signal=USR1 "$job"
+    wait_for "the requeue" 120 pending_again "$job"
+    grep -q '"status": "interrupted"' "$work"/swept_interrupted/*/*/*/manifest.json || fail "no checkpoint was saved"
+    say "swept_interrupted: checkpoints, and the job is queued again"
+    start_again "$job"
+    wait_for "the end of swept_interrupted" 600 ended "$job"
+    [ "$(state "$job")" = COMPLETED ] || fail "swept_interrupted ended as $(state "$job")"
+    four_finished swept_interrupted
+    say "swept_interrupted: finished"
+}
+swept_killed() { # kill -9 of a worker: the other finishes its run
+    local job; job=$(sweep swept_killed "$STEPS")
+    wait_for "the first steps" 180 under_way "$work/swept_killed"
+    kill -9 "$(pgrep -f "dask worker --scheduler-file $work/swept_killed/" | while read -r pid; do
+        tr '\0' '\n' <"/proc/$pid/environ" | grep -qx 'SLURM_PROCID=1' && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q '^[^ ]*python' && echo "$pid"
+    done | head -n 1)"
+    wait_for "the end of swept_killed" 600 ended "$job"
+    four_finished swept_killed
+    say "swept_killed: the other worker finished what the killed one had begun"
+}
+jobqueue() { # the leader here, its workers as Slurm jobs that it submits
+    (cd "$work" && innerloop sweep "${SMALL[@]}" outer.steps=200 'inner.lr=[0.003,0.01]' 'seed=[0,1]' \
+        "run.folder=$work/jobqueue" --cluster slurm --jobs 2) >"$work/jobqueue.log" 2>&1 || fail "the sweep failed"
+    four_finished jobqueue
+    say "jobqueue: two Slurm jobs shared four runs"
 }
 under_way() { [ "$(find "$1" -name metrics.jsonl -size +2k 2>/dev/null | wc -l)" -ge 2 ]; }
-all_ended() { ! squeue -h -j "$1" 2>/dev/null | grep -q .; }
 
 trap tidy EXIT
 install
@@ -207,5 +231,5 @@ configure
 start
 say "$(slurmctld -V), node $me is idle"
 export PATH=$bin:$PATH
-for case in ${CASES:-undisturbed interrupted time_up killed cancelled swept swept_interrupted}; do "$case"; done
+for case in ${CASES:-undisturbed interrupted time_up killed cancelled swept swept_interrupted swept_killed jobqueue}; do "$case"; done
 say "done"

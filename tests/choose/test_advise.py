@@ -31,10 +31,10 @@ from innerloop.cli.output import TEXT_WIDTH
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.recipe.flat import seconds_in
-from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
+from innerloop.report.advice_page import hardness_words, landscape_words, rate_words
 from innerloop.testing.closeness import SINGLE_SUMMED
-from innerloop.theory.estimates.landscape_features import Step, look_at
-from innerloop.theory.estimates.landscape_tasks import LINEAR, task_landscape
+from innerloop.theory.landscape.features import Step, look_at
+from innerloop.theory.landscape.tasks import LINEAR, task_landscape
 from support.commands import answer
 from support.picture_runs import draw_splits
 

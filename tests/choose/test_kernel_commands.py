@@ -1,4 +1,4 @@
-"""Kernels through the commands: analyze, reproduce and bench, with the keys that are promised."""
+"""Kernels through the command: analyze, with the keys that are promised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from innerloop.cli.main import main
 from innerloop.kernels.meta.predict import mean_error
 from innerloop.testing.closeness import CHAINED
-from innerloop_studies.bench import metakernel
 
 SMALL = ["dim=5", "scale=sphere", "depth=4", "n_tasks=4", "shots=3", "test_tasks=3", "repeats=3", "seed=0"]
 
@@ -132,30 +131,3 @@ def test_standard_errors_are_over_draws():
     assert mean_error(draws).error == pytest.approx(0.9)
     assert mean_error(draws[:1]).error == pytest.approx(0.1)
     assert math.isnan(mean_error([torch.tensor([1.0])]).error)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("bridge-fig1", marks=pytest.mark.slow),
-        pytest.param("bridge-spectra", marks=pytest.mark.slow),
-        "bridge-objectives",
-        pytest.param("bridge-agreement", marks=pytest.mark.slow),
-        "bridge-convergence",
-        pytest.param("metantk-regression", marks=pytest.mark.slow),
-        pytest.param("metantk-convergence", marks=pytest.mark.slow),
-    ],
-)
-def test_reproductions_are_as_recorded(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    told = answer(["reproduce", name, "--scale", "smoke"], capsys)
-    assert all(row["ok"] for row in told["rows"])
-    assert (tmp_path / told["figure"]).stat().st_size > 10_000
-
-
-@pytest.mark.slow
-def test_bench_metakernel_runs_and_both_sides_agree():
-    report = metakernel.run(quick=True, say=lambda _: None, sizes={"tasks": 20, "looped": 10, "points": 250})
-    assert [row["peer"] for row in report["cases"]] == ["pair-loop"] * 2
-    assert all(row["ratio"] > 1 for row in report["cases"])
-    assert report["growth"]["points"] == [250]

@@ -21,7 +21,6 @@ from innerloop.experiment.recipe.library import load_recipe, shipped_names, ship
 from innerloop.experiment.recipe.problems import known_settings
 from innerloop.runs.checkpoints import checkpoint_step
 from innerloop.runs.manifest import read_manifest, update_manifest
-from innerloop_studies.bench import BENCHMARKS
 from oracles.patience import PATIENCE, wait_until
 from support.commands import TINY, answer, finish, start
 
@@ -168,7 +167,6 @@ def test_train_help_points_to_the_schema(call: Any) -> None:
         (["show", "sine-mamm"], "'sine-mamm' is neither a recipe (did you mean 'sine-maml'?) nor a run"),
         (["show", "last", "seed=1"], "a run has its settings"),
         (["ls", "recipe"], "ls knows recipes, runs, benchmarks, not 'recipe' (did you mean 'recipes'?)"),
-        (["bench", "maml-sin"], "unknown benchmark 'maml-sin' (did you mean 'maml-sine'?)"),
         (["doctor", "--foo"], "no such option: --foo; `innerloop doctor --help`"),
         (["sweep", "sine-maml"], "a sweep needs at least one list"),
         (["sweep", "sine-maml", "seed=[0,1]", "--jobs", "0"], "--jobs"),
@@ -312,7 +310,6 @@ def test_ls(call: Any) -> None:
     assert code == 0
     assert [recipe["name"] for recipe in printed["recipes"]] == shipped_names()
     assert printed["runs"] == []
-    assert [bench["name"] for bench in printed["benchmarks"]] == list(BENCHMARKS)
     assert {recipe["dataset"] for recipe in printed["recipes"] if recipe["name"] == "sine-maml"} == {"sine"}
     _, out, _ = call("ls")
     assert all(name in out for name in shipped_names())
@@ -549,56 +546,6 @@ def test_verbs_that_labour_keep_the_memory_that_steps_free(
     monkeypatch.setattr("innerloop.core.heap.keep_freed_memory", lambda: kept.append(True))
     call(verb, "--help")
     assert kept == [True] * keeps
-
-
-def test_bench_draws_what_can_be_drawn(call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    growth = {"points": [250, 500], "seconds": {"mtl": [0.1, 0.4], "anil": [0.2, 0.8], "maml": [0.2, 0.9]}}
-    ran = []
-
-    def run(name: str, **_: object) -> dict[str, Any]:
-        ran.append(name)
-        return {"name": name, "cases": [], "growth": growth}
-
-    monkeypatch.setattr("innerloop_studies.cli.bench.run", run)
-    file = tmp_path / "growth.png"
-    code, out, _ = call("bench", "metakernel", "--figure", str(file))
-    assert code == 0
-    assert file.read_bytes().startswith(b"\x89PNG")
-    assert str(file) in out.replace("\n", "")
-    for name, where, says in (
-        ("memory", tmp_path / "x.png", "has no picture"),
-        ("metakernel", file, "already there"),
-        ("metakernel", tmp_path / "x.txt", "give a .png"),
-        ("metakernel", tmp_path / "no" / "x.png", "a folder that exists"),
-    ):
-        code, _, err = call("bench", name, "--figure", str(where))
-        assert code == 2
-        assert says in " ".join(err.split())
-    assert ran == ["metakernel"]
-
-
-def test_bench_prints_a_table(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {
-        "case": "5 steps",
-        "peer": "plain-loop",
-        "ours_ms": 2.0,
-        "peer_ms": 60.0,
-        "ratio": 30.0,
-        "notes": "a note",
-    }
-
-    def run(name: str, *, quick: bool, say: Any) -> dict[str, Any]:
-        say("measuring")
-        return {"name": name, "cases": [row], "quick": quick}
-
-    monkeypatch.setattr("innerloop_studies.cli.bench.run", run)
-    code, out, err = call("bench", "maml-sine", "--quick")
-    assert code == 0
-    assert "30.00×" in out
-    assert "5 steps, plain-loop: a note" in out
-    assert err == "measuring\n"
-    _, out, _ = call("bench", "maml-sine", "--json")
-    assert answer(out)["cases"] == [row]
 
 
 @pytest.mark.slow

@@ -26,8 +26,6 @@ from innerloop.learners.objectives import mixed_precision
 from innerloop.nets import resnet12
 from innerloop.training.execution import auto, plan
 from innerloop.training.execution.plan import bfloat16_works, check_compiler, compiler_works
-from innerloop_studies.bench import maml_sine, rate, resnet
-from innerloop_studies.bench.child import Child
 from oracles.patience import PATIENCE
 
 SUICIDE = "import os, signal; os.kill(os.getpid(), signal.SIGILL)\n"
@@ -254,17 +252,6 @@ def test_doctor_says_so(dies: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"does not work: {SIGILL}" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_the_benchmark_leaves_it_out_and_says_why(known_to_die: None) -> None:
-    """Its sides are other processes, which find the outcome on the disk; what they say is in the table."""
-    spec = {"side": "ours", "precision": "auto", "threads": 1, "widths": [4, 4, 8, 8], "samples": 8}
-    with Child("ours", resnet.MODULE) as child:
-        remark = child.ask("setup", spec=spec)["remark"]
-    assert remark == f"float32: bfloat16 is left out because {SIGILL} here: float32 is kept"
-    with pytest.raises(UserError, match="ends the process with SIGILL"):
-        resnet.run(quick=True, say=lambda line: None, precision="bfloat16")
-
-
 @posix
 def test_tests_skip_with_the_reason(dies: Path, request: pytest.FixtureRequest) -> None:
     import conftest
@@ -313,11 +300,6 @@ def test_a_compiler_that_does_not_work(
     assert main(["doctor", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert any(words in tip and "run.compile=full is refused" in tip for tip in printed["tips"])
-    said: list[str] = []
-    monkeypatch.setattr(maml_sine, "run_cases", lambda name, cases, quick, say: {"cases": cases})
-    ways = maml_sine.run(say=said.append)["cases"][0][1]
-    assert [way.plan["compile"] for way in ways] == ["off", "trace"]
-    assert any(words in line and "left out" in line for line in said)
 
 
 @posix
@@ -367,10 +349,7 @@ def test_a_sweep_imports_nothing_from_here(hostile: Path, capsys: pytest.Capture
 
 
 @pytest.mark.slow
-def test_benchmarks_and_trials_import_nothing_from_here(hostile: Path, tmp_path: Path) -> None:
-    with Child("a side") as child:
-        assert child.ask("block", repeats=1)["seconds"]
-    assert rate._child("formed", 1)["tasks"] == 1
+def test_trials_import_nothing_from_here(hostile: Path, tmp_path: Path) -> None:
     assert try_out(script_of(tmp_path, "import json, numpy")).works
     assert not (hostile / "escaped").exists()
 

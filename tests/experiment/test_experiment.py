@@ -200,15 +200,6 @@ def test_training_and_judging_give_torch_back_its_threads(plan: Plan) -> None:
     assert set(seen) == {plan.intra_op}
 
 
-def test_no_inner_steps_at_test_means_none() -> None:
-    """A legal 0 was read as "as many as in training" by the short runs of reproductions."""
-    from innerloop_studies.reproduce.short_runs import fitted, judged
-
-    fit_result = fitted(make_recipe({**QUICK, "inner": {"steps": 3, "test_steps": 0, "lr": 0.05}}))
-    assert judged(fit_result) == judged(fit_result, steps=0)
-    assert judged(fit_result) != judged(fit_result, steps=3)
-
-
 # ---- a run is complete in itself ----
 
 

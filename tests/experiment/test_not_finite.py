@@ -197,21 +197,6 @@ def test_a_sweep_keeps_going_and_lists_what_diverged(tmp_path: Path, monkeypatch
         sweep("sine-maml", ["inner.lr=[1e20]", *FIXED, *TINY], jobs=1, progress=False)
 
 
-def test_a_diverged_run_of_rate_regret_counts_as_a_guess(monkeypatch: Any) -> None:
-    from innerloop.core.statistics import Interval
-    from innerloop_studies.papers.further import rate_runs
-
-    class Done:
-        state = object()
-        recipe = make_recipe({"inner": {"lr": 10.0}})
-
-    monkeypatch.setattr(rate_runs, "fitted", lambda recipe: Done)
-    monkeypatch.setattr(rate_runs, "judged", lambda outcome: Interval(math.nan, math.nan, 10))
-    outcome = rate_runs.trained(rate_runs.Case("glyphs", 5, "none", 1), 10.0, 0, rate_runs.Size(4, 2, 10))
-    assert outcome.accuracy == pytest.approx(0.2)
-    assert outcome.diverged
-
-
 # ---- negative rates, and combinations that cannot work ----
 
 

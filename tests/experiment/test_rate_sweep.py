@@ -26,7 +26,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run import resume, train
-from innerloop.report.rate_section import rate_view
+from innerloop.report.run_page import rate_view
 from innerloop.runs.manifest import read_manifest
 
 RATES = tuple(0.01 * factor for factor in SWEEP)
@@ -282,7 +282,7 @@ def test_the_sweep_of_a_run_takes_enough_steps_of_every_rate(
         assert any(rate == pytest.approx(tried) for tried in rates)
     page = rate_view(record)
     assert page is not None
-    assert len(page.tables[0].rows) == len(rates)
+    assert len(page["tables"][0]["rows"]) == len(rates)
 
 
 def test_a_run_killed_in_its_sweep_decides_again_as_it_did(

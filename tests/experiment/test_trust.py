@@ -207,7 +207,7 @@ class Child:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def communicate(self) -> tuple[str, str]:
+    def communicate(self, timeout: float) -> tuple[str, str]:
         return json.dumps({"run": "nowhere"}), ""
 
 
@@ -218,7 +218,7 @@ def test_a_sweep_passes_on_the_trust_it_was_given_and_no_more(
         Child.commands.clear()
         with monkeypatch.context() as patch:
             patch.setattr(sweep_module.subprocess, "Popen", Child)
-            sweep_module.run_cell(cell, tmp_path / "sweep", 1, lambda _: None, set())
+            sweep_module.carry_out(sweep_module.job_of(cell, tmp_path / "sweep", 1))
         return Child.commands[0]
 
     kind = f"model.kind={NAMES['model.kind']}"

@@ -14,13 +14,12 @@ from innerloop.classify import open_backbone
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.data.preparing import decode, prepare
-from innerloop.nets import apply, backbone
+from innerloop.nets import backbone
 from innerloop.nets.efficientnet_lite import NAMES, VERSIONS, efficientnet_lite, folded_efficientnet_lite
 from innerloop.nets.network import Network
 from innerloop.nets.pretrained import PRETRAINED, is_installed, our_names, published_weights, weights_file
 from innerloop.testing import check_network
 from innerloop.testing.closeness import CHAINED, MULTIPLIED, assert_close
-from innerloop_studies.bench.own_pictures_script import with_weights
 
 installed = pytest.mark.skipif(
     not is_installed("efficientnet-lite0"),
@@ -59,15 +58,6 @@ def drawn(version: int = 0, side: int = 64, seed: int = 0) -> tuple[Network, Par
 
 def pictures(side: int, n: int = 2) -> Tensor:
     return torch.randn(n, 3, side, side, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def test_it_is_the_module() -> None:
-    net, params, buffers = drawn()
-    module = with_weights({**params, **buffers})
-    for side in (64, 70):
-        x = pictures(side)
-        with torch.no_grad():
-            assert_close(apply(net, params, buffers, x, "stored")[0], module(x))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from innerloop.classify.sureness import confusion_table, mistakes_in
 from innerloop.cli.main import main
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.report.prediction_page import labelled_page, percent
-from innerloop.report.thumbnails import SIDE, thumbnail, thumbnails
+from innerloop.report.prediction_page import SIDE, labelled_page, percent, thumbnail, thumbnails
 from oracles.browser import opened
 from support.picture_runs import random_backbone
 

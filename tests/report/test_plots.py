@@ -10,8 +10,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from innerloop.report import plots
+from innerloop.report.plots.curves import SMOOTH_FROM
 from innerloop.report.plots.style import COLOURS, INK, wants_log
-from innerloop.report.plots.training import SMOOTH_FROM
 
 
 def metrics(steps=20, score="mse"):

@@ -6,7 +6,9 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from innerloop.core.errors import UserError
 from innerloop.runs import cluster as cluster_module
 from innerloop.runs.executors import OutOfTimeError, as_finished, in_order, open_executor
-from oracles.patience import wait_until
+from oracles.patience import PATIENCE, wait_until
 from support.clusters import DaskCluster, dask_cluster
 from support.jobs import dies, dies_once, process_number, refuses, sums, waits
 
@@ -97,6 +99,7 @@ def test_an_interrupt_ends_what_is_under_way(tmp_path: Path) -> None:
 
 LEADER = """
 import sys
+import time
 sys.path.insert(0, {tests!r})
 from support.jobs import waits
 from innerloop.runs.executors import as_finished, open_executor
@@ -149,3 +152,100 @@ def test_an_address_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         with pytest.raises(UserError, match=words), open_executor(cluster=where):
             pass
+
+
+def test_a_scheduler_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "FIRST_WORKER", 1.0)
+    with (
+        dask_cluster(tmp_path, workers=0) as empty,
+        pytest.raises(UserError, match=f"has no worker: start some with `dask worker {empty.address}`"),
+        open_executor(cluster=empty.address),
+    ):
+        pass
+
+
+def test_without_dask_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module.importlib.util, "find_spec", lambda _: None)
+    with (
+        pytest.raises(UserError, match=r"needs distributed: `pip install 'innerloop\[cluster\]'`"),
+        open_executor(cluster="tcp://127.0.0.1:8786"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("package", ["innerloop", "torch"])
+def test_a_worker_with_another_version(dask: DaskCluster, tmp_path: Path, package: str) -> None:
+    other = tmp_path / f"{package}-0.0.9.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.0.9\n")
+    worker = dask.worker(PYTHONPATH=str(tmp_path))
+    words = rf"worker at tcp.* has {package} 0.0.9, and here is .*: install {package}=="
+    try:
+        with pytest.raises(UserError, match=words):
+            _open_until_refused(dask.address)
+    finally:
+        worker.kill()
+        worker.wait()
+    wait_until(lambda: not _refused(dask.address))  # the scheduler has noticed
+
+
+def _open_until_refused(address: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:  # until the worker has come
+        with open_executor(cluster=address):
+            time.sleep(0.2)
+
+
+def _refused(address: str) -> bool:
+    try:
+        with open_executor(cluster=address):
+            return False
+    except UserError:
+        return True
+
+
+@pytest.mark.slow
+def test_the_job_of_a_killed_worker_is_done_by_another(tmp_path: Path) -> None:
+    with dask_cluster(tmp_path / "dask", workers=2) as dask, open_executor(cluster=dask.address) as executor:
+        work = as_finished(executor, waits, [str(tmp_path)] * 2)
+        future = ThreadPoolExecutor(1).submit(list, work)
+        wait_until(lambda: len(began(tmp_path)) == 2 and all(began(tmp_path)))
+        dask.processes[-1].kill()
+        dask.worker()
+        wait_until(lambda: len(began(tmp_path)) == 3)
+        (tmp_path / "go").touch()
+        assert sorted(future.result()) == [(0, "done"), (1, "done")]
+
+
+@pytest.mark.slow
+def test_jobs_on_a_cluster_end_with_a_leader_that_was_killed(dask: DaskCluster, tmp_path: Path) -> None:
+    leader = start_leader(tmp_path, dask.address)
+    wait_until(lambda: bool(began(tmp_path)) and all(began(tmp_path)))
+    leader.kill()
+    leader.wait()
+    wait_until(lambda: not is_there(began(tmp_path)[0]))
+    with open_executor(cluster=dask.address) as executor:  # the worker is free again
+        assert list(in_order(executor, abs, [-1])) == [1]
+
+
+@pytest.mark.slow
+def test_jobs_that_kill_their_process_spare_the_worker(tmp_path: Path) -> None:
+    """Also those of workers that Dask's nanny has started, which may have no children by themselves."""
+    with dask_cluster(tmp_path / "dask", workers=0) as dask:
+        dask.worker("--nanny")
+        with open_executor(cluster=dask.address) as executor:
+            assert list(in_order(executor, dies_once, [str(tmp_path / "a")])) == ["done"]
+            with pytest.raises(UserError, match="was killed"):
+                list(in_order(executor, dies, [0]))
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "dask").mkdir()
+    with dask_cluster(tmp_path / "dask") as dask, open_executor(cluster=dask.address) as executor:
+        future = ThreadPoolExecutor(1).submit(list, as_finished(executor, waits, [str(tmp_path)]))
+        wait_until(lambda: bool(began(tmp_path)))
+        dask.processes[0].kill()
+        with pytest.raises(UserError, match="scheduler is gone"):
+            future.result(PATIENCE)
+        wait_until(lambda: not is_there(began(tmp_path)[0]))  # nobody waits for it any more

@@ -269,13 +269,11 @@ import multiprocessing, os, time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from innerloop.choose.pilot import workers
-from innerloop_studies.reproduce import parts, sharing
 from innerloop.choose.architectures import pool
 
 me, fork = os.getpid(), multiprocessing.get_context("fork")
 begun = {
-    workers._begin: (me,), pool._prepare: (None, print, me), parts._begin: (me,),
-    sharing._begin_in_pool: (Path("shared"), me),
+    workers._begin: (me,), pool._prepare: (None, print, me),
 }
 pools = [ProcessPoolExecutor(1, fork, initializer, given) for initializer, given in begun.items()]
 numbers = [str(pool.submit(os.getpid).result()) for pool in pools]

@@ -28,7 +28,9 @@ class DaskCluster:
 
     def worker(self, *options: str, **environment: str) -> subprocess.Popen[bytes]:
         """Starts a worker of one thread; without a nanny, so that to kill it is to kill the worker."""
-        return self._start("worker", self.address, "--nthreads", "1", "--no-nanny", *options, **environment)
+        return self._start(
+            "worker", self.address, "--nthreads", "1", *(options or ("--no-nanny",)), **environment
+        )
 
     def _start(self, what: str, *options: str, **environment: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"distributed.cli.dask_{what}", "--no-dashboard", *options]

@@ -32,9 +32,6 @@ from innerloop.testing.closeness import SINGLE, assert_close, assert_trees_close
 from innerloop.training import Plan, initial_state, make_optimiser, meta_gradient
 from innerloop.training import loop as fit
 from innerloop.training.reweighted import hard_weights
-from innerloop_studies.papers.landscape import hard_runs as landscape_hard_runs
-from innerloop_studies.papers.landscape import hard_share as landscape_hard_share
-from innerloop_studies.reproduce.rows import Row
 from oracles import problems, weighted_tasks
 from oracles.training import sines
 
@@ -275,40 +272,3 @@ def test_kinds_of_a_mixture_can_be_hard() -> None:
     data = build_data(Recipe.model_validate(made))
     assert data.train.hard is not None
     assert 0.18 < data.train.hard(range(1000)).mean() < 0.32
-
-
-# ---- the study ----
-
-
-def test_rows_of_the_study_judge_paired_gains_over_seeds() -> None:
-    def runs(hard: list[float]) -> list[landscape_hard_share.Run]:
-        return [
-            landscape_hard_share.Run({"hard": [h, h], "easy": [0.8, 0.8], "all": [0.6, 0.6]}, [])
-            for h in hard
-        ]
-
-    def rows(share: list[float]) -> dict[str, Row]:
-        arms = {"plain": runs([0.3, 0.5, 0.4]), "share": runs(share), "weight": runs([0.3, 0.5, 0.4])}
-        by_case = dict.fromkeys(landscape_hard_runs.CASES, arms)
-        return {row.what: row for row in landscape_hard_share._rows(by_case, "paper")}
-
-    words = f"alphabets: {landscape_hard_share.SAID['share']}: gain on hard test tasks, points"
-    better = rows([0.34, 0.55, 0.45])  # by 4, 5 and 5 points, though seeds differ by 20
-    assert better[words].holds
-    assert better[words].ours.startswith("4.667 ± 1.4")
-    assert not rows([0.34, 0.45, 0.45])[words].holds
-    plain = better["superclasses: plain training is worse on hard test tasks than on easy ones"]
-    assert (plain.holds, plain.ours) == (True, "40.0 against 80.0 %")
-    assert better[words.replace("gain on hard", "no loss on easy")].holds
-    assert set(landscape_hard_share.FAILS) <= set(better)
-
-
-def test_the_study_trains_its_arms_as_the_settings_say() -> None:
-    budget = landscape_hard_share.BUDGETS["cpu"]
-    for case in landscape_hard_runs.CASES:
-        made = {a: landscape_hard_runs.recipe_of("cpu", case, a, budget, 1) for a in landscape_hard_runs.ARMS}
-        assert made["plain"].tasks.hard_share is None
-        assert made["plain"].outer.hard_weight == 1
-        assert made["share"].tasks.hard_share == 0.5
-        assert made["weight"].outer.hard_weight == 5
-        assert len({one.outer.steps for one in made.values()}) == 1

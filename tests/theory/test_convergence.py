@@ -5,20 +5,31 @@ from __future__ import annotations
 import torch
 
 from innerloop.core.losses import get_loss
+from innerloop.core.random import derive_seed
 from innerloop.kernels import empirical_kernel, mlp_kernel, mtl_kernel
 from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, stack
 from innerloop.learners import multitask
 from innerloop.nets.mlp import mlp
+from innerloop.tasks.families import bridge_quadratic
+from innerloop.tasks.sampler import make_sampler
 from innerloop.testing.closeness import CHAINED, assert_close
 from innerloop.theory.convergence import common_rate, linear_distance, linear_loss, loss_bound, rates
 from innerloop.training.wide import head_outputs, watch_method, without_split
-from innerloop_studies.papers.bridge.shared import bridge_tasks
+
+
+def bridge_tasks(tasks):
+    """Quadratic tasks of Bridge with standardised labels."""
+    seed, settings = derive_seed(0, "bridge"), {"dim": 10, "scale": "sphere"}
+    given = {"seed": seed, "split": "train", "dtype": torch.float64, "settings": settings}
+    sampler = make_sampler(bridge_quadratic, shots=2, queries=2, **given)
+    batch, mean, scale = sampler.episodes(range(tasks)), 1.45**3 * 10, 1.45**3 * 20**0.5
+    return batch._replace(y_support=(batch.y_support - mean) / scale, y_query=(batch.y_query - mean) / scale)
 
 
 def small(width=32, tasks=3):
-    batch = bridge_tasks(0, "train", tasks, 2, 2, standard=True)
+    batch = bridge_tasks(tasks)
     net = mlp(10, [width] * 2, 1, parametrisation="ntk")
     params, _ = net.init(torch.Generator().manual_seed(0))
     return batch, net, {name: value.double() for name, value in params.items()}
@@ -80,7 +91,7 @@ def test_a_singular_kernel_moves_nothing_where_it_is_singular() -> None:
 
 def test_the_printed_rate_lets_multitask_training_diverge() -> None:
     """Theorem 3 prints 2/(σ_min(MTL) + σ_max(ANIL)) twice: ANIL's kernel is damped, MTL's is not."""
-    tasks = bridge_tasks(0, "train", 3, 2, 2, standard=True)
+    tasks = bridge_tasks(3)
     x = stack(torch.cat([tasks.x_support, tasks.x_query], 1))
     y = stack(torch.cat([tasks.y_support, tasks.y_query], 1))
     base = mlp_kernel(3)(x, x)

@@ -40,9 +40,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.sweeps.grid import make_space
-from innerloop.experiment.sweeps.journal import JOURNAL, quiet_optuna
-from innerloop.experiment.sweeps.points import Points
-from innerloop.experiment.sweeps.study import SharedStudy
+from innerloop.experiment.sweeps.study import DRAWS, keep_draws, kept_draws
 from support.picture_runs import draw_noise, random_backbone
 from support.places import ROOT
 
@@ -256,47 +254,25 @@ def test_searches_advice_and_journals(ran: Ran, tmp_path: Path) -> None:
         assert walk(manifest, write, build, ran) > 50
 
 
-def test_studies(ran: Ran, tmp_path: Path) -> None:
-    """Whatever a journal says, only values that the command asks for become runs, and code that it names."""
-    pytest.importorskip("optuna")
-    with quiet_optuna():
-        space, _ = make_space("sine-maml", ["tasks.family=[sine,linear]", "inner.lr=log(1e-3,1)"])
-        points, file = Points(space), tmp_path / JOURNAL
-        study = SharedStudy(tmp_path, "s", "mse", points, trials=2, sampler="random")
-        study.fill()
-        drawn = study.take()
-        assert drawn is not None
-        assert drawn.cell.recipe.tasks.family in ("sine", "linear")
-        drawn.claim.release()
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        made: list[str] = []
+def test_draws_of_sweeps(ran: Ran, tmp_path: Path) -> None:
+    """Whatever they say, only values that the command asks for become runs, and code that it names."""
+    space, _ = make_space("sine-maml", ["tasks.family=[sine,linear]", "inner.lr=log(1e-3,1)"])
+    keep_draws(
+        tmp_path, [{"tasks.family": "sine", "inner.lr": 0.1}, {"tasks.family": "linear", "inner.lr": 1}]
+    )
+    draws = json.loads((tmp_path / DRAWS).read_text())
+    made: list[str] = []
 
-        def write(content: Any) -> None:
-            shutil.rmtree(tmp_path / "s")
-            file.write_text("".join(json.dumps(line) + "\n" for line in content))
+    def read() -> None:
+        for number, settings in enumerate(kept_draws(tmp_path, space)):
+            cell = space.cell(number, settings)
+            made.append(cell.recipe.tasks.family)
+            Parts(cell.recipe).model  # noqa: B018
 
-        def read() -> None:
-            joined = SharedStudy(tmp_path, "s", "mse", points, trials=2, sampler="random")
-            joined.fill()
-            while (piece := joined.take()) is not None:
-                made.append(piece.cell.recipe.tasks.family)
-                Parts(piece.cell.recipe).model  # noqa: B018
-                joined.end(piece, "run", 1.0)
-            joined.ended()
-
-        write(lines)
-        read()
-        assert len(made) == 2
-        assert walk(lines, write, read, ran) > 20
-        for name in NAMES:  # in lists of choices, which are text within text
-            write(
-                [json.loads(json.dumps(line).replace(drawn.cell.recipe.tasks.family, name)) for line in lines]
-            )
-            with contextlib.suppress(Exception):
-                read()
-            assert not ran.anything(), name
-        assert len(made) > 20
-        assert {*made} <= {"sine", "linear"}
+    read()
+    assert made == ["sine", "linear"]
+    assert walk(draws, by_json(tmp_path / DRAWS), read, ran) == 6
+    assert {*made} == {"sine", "linear"}
 
 
 def test_the_gate_asks_for_a_token(ran: Ran) -> None:

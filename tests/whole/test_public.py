@@ -9,12 +9,14 @@ import sys
 import pytest
 
 import innerloop as il
-from innerloop_studies.reproduce.sources import STATEMENT
 from support.places import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))
 from reference import documented, interface, pages, room_of
 
+STATEMENT = re.compile(
+    r"^[ \t]*(from[ \t]+innerloop[\w.]*[ \t]+import[ \t]*(?:\([^)]*\)|(?:[^\n\\]|\\\n)+))", re.M
+)
 SOURCE = ROOT / "src" / "innerloop"
 ROOMS = [f"innerloop.{room}" for room in interface("innerloop").rooms]
 PACKAGES = [*ROOMS, *(f"{room}.{inner}" for room in ROOMS for inner in interface(room).rooms)]
@@ -37,8 +39,7 @@ def lazy_names(package: str) -> dict[str, str] | None:
 
 def imports(text: str) -> list[tuple[str, str]]:
     """Module and name of every ``from innerloop… import``; only these statements are parsed, for speed."""
-    found = [match[1] for match in STATEMENT.finditer(text) if match[1].startswith("from innerloop")]
-    nodes = [ast.parse(statement).body[0] for statement in found]
+    nodes = [ast.parse(match[1]).body[0] for match in STATEMENT.finditer(text)]
     return [(node.module, alias.name) for node in nodes for alias in node.names]
 
 

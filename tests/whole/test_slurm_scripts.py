@@ -24,6 +24,19 @@ fi
 [ -n "$SIGNAL" ] && kill -TERM "$PPID"
 exit "$CODE"
 """
+DASK = """#!/bin/sh
+echo "dask $*" >> "$TOLD"
+[ "$1" = scheduler ] && echo "{}" > "$3"
+exec sleep 60
+"""
+INNERLOOP = """#!/bin/sh
+echo "innerloop $*" >> "$TOLD"
+trap 'exit "$CODE"' TERM
+until grep -q "^srun" "$TOLD"; do sleep 0.05; done
+[ -n "$TIME_UP" ] && kill -USR1 "$PPID" && sleep 1
+[ -n "$SIGNAL" ] && kill -TERM "$PPID" && sleep 1
+exit "$CODE"
+"""
 SCONTROL = """#!/bin/sh
 echo "scontrol $*" >> "$TOLD"
 [ "$1" = show ] && printf 'first\\nsecond\\n'
@@ -34,7 +47,8 @@ exit 0
 @pytest.fixture
 def job(tmp_path):
     """Runs a script as a job: its exit code, and what it told Slurm."""
-    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+    commands = {"srun": SRUN, "scontrol": SCONTROL, "dask": DASK, "innerloop": INNERLOOP}
+    for name, text in commands.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
 
@@ -49,6 +63,7 @@ def job(tmp_path):
             "MAKES": str(made) if run else "",
             "MANIFEST": json.dumps({"status": status}),
             "SIGNAL": "",
+            "TIME_UP": "",
             "INNERLOOP_RUNS": str(tmp_path / "runs"),
             "SLURM_JOB_ID": "7",
             "SLURM_NTASKS": "2",
@@ -63,6 +78,10 @@ def job(tmp_path):
     return submit
 
 
+SIGNALS = {"train.sbatch": "--signal=TERM@180", "sweep.sbatch": "--signal=B:USR1@180"}
+"""Before the end of the time: to all ranks, or to the script, which tells the leader of the sweep."""
+
+
 def requeued(told):
     return "scontrol requeue 7" in told
 
@@ -75,7 +94,7 @@ def test_scripts_are_whole_and_shown(script):
     # sbatch reads its options up to the first command
     assert not any(line.startswith("#SBATCH") for line in lines[first:])
     options = {line.split()[1] for line in lines if line.startswith("#SBATCH")}
-    assert {"--requeue", "--signal=TERM@180"} <= options
+    assert {"--requeue", SIGNALS[script.name]} <= options
     page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
     assert f'--8<-- "examples/slurm/{script.name}"' in page
     assert script.name in (ROOT / "scripts" / "slurm_here.sh").read_text(encoding="utf-8")
@@ -116,15 +135,33 @@ def test_no_other_end_brings_a_job_back(job, options):
     assert (code, requeued(told)) == (options["code"], False)
 
 
-def test_a_sweep_is_one_command_everywhere(job, tmp_path):
+def test_a_sweep_has_a_worker_for_every_task(job, tmp_path):
     given = ("sine-maml", "inner.lr=[0.1, 0.4]")
-    code, told = job("sweep.sbatch", *given, run=False, SLURM_ARRAY_JOB_ID="5")
+    code, told = job("sweep.sbatch", *given, run=False)
     assert code == 0
-    storage = tmp_path / "runs" / "sweep-5"
-    assert told == [f"srun innerloop sweep sine-maml inner.lr=[0.1, 0.4] --storage {storage} --jobs 8"]
-    assert requeued(job("sweep.sbatch", *given, run=False, code=130)[1])
-    for options in ({"code": 2}, {"code": 130, "SIGNAL": "yes"}, {"code": 130, "SLURM_RESTART_COUNT": "50"}):
-        assert not requeued(job("sweep.sbatch", *given, run=False, **options)[1])
+    runs = tmp_path / "runs"
+    file = runs / "scheduler-7-0.json"
+    assert sorted(told) == [
+        f"dask scheduler --scheduler-file {file} --no-dashboard",
+        f"innerloop sweep sine-maml inner.lr=[0.1, 0.4] run.threads=8 run.folder={runs} --cluster {file}",
+        f"srun dask worker --scheduler-file {file} --nthreads 1 --no-nanny --no-dashboard",
+    ]
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "again"),
+    [
+        ({"code": 130, "TIME_UP": "yes"}, True),
+        ({"code": 2}, False),  # a mistake stays one
+        ({"code": 130, "SIGNAL": "yes"}, False),  # scancel
+        ({"code": 130, "TIME_UP": "yes", "SLURM_RESTART_COUNT": "50"}, False),
+        ({"code": 0, "TIME_UP": "yes"}, False),  # it was finished in time
+    ],
+)
+def test_a_sweep_whose_time_is_up_queues_again(job, options, again):
+    code, told = job("sweep.sbatch", "sine-maml", "seed=[0,1]", run=False, **options)
+    assert (code, requeued(told)) == (options["code"], again)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.name)

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from innerloop.choose.architectures.spaces import conv_space as conv_space
     from innerloop.choose.architectures.spaces import get_space as get_space
     from innerloop.choose.rate import advise_rate as advise_rate
-    from innerloop.choose.rate_judged import JudgedRate as JudgedRate
-    from innerloop.choose.rate_judged import judge_rate as judge_rate
+    from innerloop.choose.rate_record import JudgedRate as JudgedRate
     from innerloop.choose.rate_record import RateAdvice as RateAdvice
+    from innerloop.choose.rate_record import judge_rate as judge_rate
     from innerloop.choose.rate_record import warning_for as warning_for
     from innerloop.choose.regions import RegionCount as RegionCount
     from innerloop.choose.regions import count_regions as count_regions
@@ -70,8 +70,7 @@ else:
             ),
             "innerloop.choose.architectures.spaces": "ConvVariant SPACES cell_space conv_space get_space",
             "innerloop.choose.rate": "advise_rate",
-            "innerloop.choose.rate_judged": "JudgedRate judge_rate",
-            "innerloop.choose.rate_record": "RateAdvice warning_for",
+            "innerloop.choose.rate_record": "JudgedRate RateAdvice judge_rate warning_for",
             "innerloop.choose.regions": "RegionCount count_regions different_inputs",
         },
         rooms="scores",

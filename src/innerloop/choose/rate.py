@@ -23,15 +23,16 @@ from innerloop.learners.inner import moving_names
 from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.nets.network import Network, apply
 from innerloop.tasks.sampler import Sampler
-from innerloop.theory.estimates.features import head_stacks, whole_batch
-from innerloop.theory.estimates.tangent import (
+from innerloop.theory.rate.bracket import Bracket, bracket, gradient_moments, pooled_head, step_divisor
+from innerloop.theory.rate.estimate import split_moments
+from innerloop.theory.rate.features import (
     gradient_size,
+    head_stacks,
     tangent_gradient_moments,
     tangent_gram_moments,
     tangent_trace_moments,
+    whole_batch,
 )
-from innerloop.theory.rate.bracket import Bracket, bracket, gradient_moments, pooled_head, step_divisor
-from innerloop.theory.rate.estimate import split_moments
 from innerloop.theory.rate.moments import interval_of
 
 NORMALISED, UNNORMALISED = 5.0, 20.0

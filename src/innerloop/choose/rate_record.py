@@ -1,10 +1,11 @@
-"""What an estimate of the inner rate says, and when a user's own rate is far from it."""
+"""An estimate of the inner rate, and what it says about a user's own rate."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from innerloop.core.errors import spelt
+from innerloop.theory.rate.linear import describe_rate
 
 SWEEP = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Where the best rate of full MAML lay around the centre."""
@@ -48,6 +49,14 @@ class RateAdvice(NamedTuple):
         """Plain data, for JSON."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
 
+    def __str__(self) -> str:
+        lines = describe_rate(self)
+        if self.factor:
+            lines.append(f"stated uncertainty: a factor of {self.factor:g} up and down")
+        if len(self.sweep) > 1:
+            lines.append("try: " + ", ".join(f"{rate:.3g}" for rate in self.sweep))
+        return "\n".join([*lines, *self.reasons])
+
 
 def doubtful_outside(advice: RateAdvice) -> tuple[float, float]:
     """The rates outside which a user's own one is warned about: [low/4, 4·high], or further up if unsure.
@@ -71,3 +80,41 @@ def warning_for(rate: float, advice: RateAdvice) -> str | None:
         f"(more than {times:g} times outside): {{the estimate}} takes a point inside it."
     )
     return spelt(warning, ("rate", "the estimate"))
+
+
+class JudgedRate(NamedTuple):
+    """An estimate, and what it says about a user's own rate.
+
+    Attributes:
+        advice: the estimate.
+        low: below it, a user's rate is warned about.
+        high: above it, likewise.
+        warning: the warning about the user's own rate, or None.
+        method: of the learner.
+    """
+
+    advice: RateAdvice
+    low: float
+    high: float
+    warning: str | None
+    method: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        bounds = {"low": self.low, "high": self.high, "meaning": "outside, a user's rate is warned about"}
+        return {**self.advice.as_dict(), "bounds": bounds, "warning": self.warning, "method": self.method}
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.advice), *([f"warning: {self.warning}"] if self.warning else [])])
+
+
+def judge_rate(advice: RateAdvice, own: float | None, method: str) -> JudgedRate:
+    """The advice with a warning if a user's ``own`` rate, if any, lies far outside it.
+
+    Args:
+        advice: the estimate, with its bracket.
+        own: the rate that the user has set; None if there is none.
+        method: the learner's name in ``inner.method``.
+    """
+    warning = None if own is None else warning_for(own, advice)
+    return JudgedRate(advice, *doubtful_outside(advice), warning, method)

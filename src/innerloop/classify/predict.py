@@ -39,8 +39,14 @@ from innerloop.data.pictures import is_picture, is_taken_for_picture
 from innerloop.data.source import labels
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.words import recipe_words
-from innerloop.report.prediction_page import Class, Example, labelled_page, least_sure_first, percent
-from innerloop.report.thumbnails import thumbnails
+from innerloop.report.prediction_page import (
+    Class,
+    Example,
+    labelled_page,
+    least_sure_first,
+    percent,
+    thumbnails,
+)
 from innerloop.runs.manifest import now, version_of
 from innerloop.runs.pages import check_page
 

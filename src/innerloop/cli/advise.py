@@ -112,7 +112,7 @@ def render(result: Result) -> None:
         rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
         table("innerloop advise SOURCE key=value", ("key", "default", "takes", "meaning"), rows)
         return
-    from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
+    from innerloop.report.advice_page import hardness_words, landscape_words, rate_words
 
     chosen = result["recommendation"]
     write_part("What to do", [chosen["sentence"], chosen["sure"]])
@@ -138,7 +138,7 @@ def _table(result: Result) -> None:
         rows.append((row["method"], value, tasks, row["steps"] or "", cost))
     columns = ("method", name, "tasks", "steps", "whole training")
     table(result["tasks"], columns, rows, right=("tasks", "steps", "whole training"))
-    from innerloop.report.advice_words import note_words
+    from innerloop.report.advice_page import note_words
 
     for note in note_words(result["pilot"]):
         write(note)

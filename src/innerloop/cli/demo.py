@@ -52,7 +52,7 @@ def run_demo(show: bool) -> Result:
     advice = _advised(show)
     from innerloop.experiment.pages import write_report
     from innerloop.experiment.run import train
-    from innerloop.report.differences import pair
+    from innerloop.report.comparison_page import pair
     from innerloop.report.read_run import load_run
 
     methods = _two(advice)

@@ -12,14 +12,14 @@ from innerloop.core.words import difference_text, score_text
 
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", min=1, help="Runs at a time of this process; by default one per core."),
+    typer.Option("--jobs", "-j", min=1, help="Runs at a time, by default one per core; jobs of slurm."),
 ]
-Storage = Annotated[
+Cluster = Annotated[
     str | None,
     typer.Option(
-        "--storage",
-        metavar="FOLDER",
-        help="Share the sweep through this folder: the same command elsewhere joins in.",
+        "--cluster",
+        metavar="ADDRESS",
+        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
     ),
 ]
 Trials = Annotated[
@@ -36,14 +36,14 @@ Prune = Annotated[
 ]
 OPTIONS = (
     *("--json", "--quiet", "--trust", "--jobs", "--help"),
-    *("--storage", "--trials", "--sampler", "--prune"),
+    *("--cluster", "--trials", "--sampler", "--prune"),
 )
 
 
 def sweep(
     recipe: RecipeName,
     settings: Settings = None,
-    storage: Storage = None,
+    cluster: Cluster = None,
     trials: Trials = None,
     sampler: Sampler = None,
     prune: Prune = False,
@@ -58,15 +58,15 @@ def sweep(
     Examples (quote lists and ranges, or the shell may read the brackets):
       innerloop sweep sine-maml 'inner.lr=[0.003,0.01,0.03]' 'seed=[0,1,2]'
       innerloop sweep sine-maml 'inner.method=[maml,fomaml,anil]' outer.steps=2000 'seed=[0,1]' --jobs 2
-      innerloop sweep sine-maml 'inner.lr=[0.003,0.01,0.03]' 'seed=[0,1,2]' --storage /shared/sine
+      innerloop sweep sine-maml 'inner.lr=[0.003,0.01,0.03]' 'seed=[0,1,2]' --cluster tcp://node1:8786
       innerloop sweep sine-maml 'inner.lr=log(1e-3,1)' 'inner.steps=int(1,10)' --trials 30 --prune
 
     Give the same command again after an interruption: finished runs are not repeated. The table has one row
     per setting, best first, with its interval over seeds and the paired difference to the best.
 
-    With --storage, any number of processes on any machines that see the folder work on the same sweep: give
-    each the same command. A run whose process dies is finished by another, from its checkpoint. All end with
-    the same table, and a page in the folder.
+    With --cluster the workers of a Dask cluster train the runs; the folder of runs must be one that all of
+    them see. A run whose worker dies is finished by another, from its checkpoint. It needs Dask
+    (`pip install 'innerloop[cluster]'`).
 
     \b
     Ranges, for --trials:
@@ -77,11 +77,10 @@ def sweep(
       [maml,anil]      one of these
 
     Runs that are drawn are chosen by validation, and so ordered; the score beside it is on test tasks. They
-    need Optuna (`pip install 'innerloop[optuna]'`), as --storage does; its dashboard shows them as well:
-    `optuna-dashboard FOLDER/optuna.journal`.
+    need Optuna (`pip install 'innerloop[optuna]'`), as --prune does.
 
     \b
-    JSON: runs, table, notes; with --storage or --trials also study, journal, report.
+    JSON: folder, runs, table, notes; with --trials also drawn, report.
     """
     given = check_settings(settings, OPTIONS)
 
@@ -95,7 +94,7 @@ def sweep(
             jobs=jobs,
             trust=trust,
             progress=not quiet,
-            storage=storage,
+            cluster=cluster,
             trials=trials,
             sampler=sampler,
             prune=prune,
@@ -122,7 +121,7 @@ def _render(result: Result) -> None:
     title = f"{order}, judged by: {'; '.join(judged)}" if judged else order
     columns = ("settings", *(("validation",) if drawn else ()), "score", "95 % interval over")
     table(title, (*columns, "paired difference to the best"), rows)
-    for note in result["notes"] if "study" in result else ():
+    for note in result["notes"] if "report" in result else ():
         write(f"note: {note}")
     if "report" in result:
         write(f"{len(result['runs'])} runs in {result['folder']}")

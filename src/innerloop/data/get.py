@@ -19,8 +19,8 @@ from innerloop.data.catalogue import EMBEDDED, UNKNOWN, Classes, Entry, catalogu
 from innerloop.data.folder import FolderOptions, folder_layout
 from innerloop.data.folder_tree import scan
 from innerloop.data.hashing import content_hash, file_hash
-from innerloop.data.layouts import LAYOUTS, Layout
-from innerloop.data.layouts.layout import Progress, silent, where
+from innerloop.data.layouts import read_layout
+from innerloop.data.layouts.layout import Layout, Progress, silent, where
 from innerloop.data.listing import Got, Origin, Stored
 from innerloop.data.npz_layout import npz_layout
 from innerloop.data.place import data_folder, is_name
@@ -65,7 +65,7 @@ def adopt(
     """Convert local archives into a store at ``folder``, if they hold what the catalogue says."""
     archives = [Archive(path) for path in paths]
     given = [origin(archive, entry) for archive in archives]
-    layout = LAYOUTS[entry.layout](archives, classes)
+    layout = read_layout(entry.layout, archives, classes)
     check_counts(entry, layout, where(archives))
 
     def verify(content: str, decoded: str | None) -> Index:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from PIL import Image, ImageOps
+
 from innerloop.classify.sureness import copies_lines, covers
 from innerloop.core.telling import shown
+from innerloop.data.layouts.layout import cores
+from innerloop.data.pictures import FORMATS, flatten, in_threads
+from innerloop.data.preparing import read_bytes
 from innerloop.report.figures import Picture
-from innerloop.report.plots.learning import learning_curve_data, learning_curve_figure
-from innerloop.report.plots.svg import figure_to_svg
+from innerloop.report.plots.scores import learning_curve_data, learning_curve_figure
+from innerloop.report.plots.style import figure_to_svg
 from innerloop.report.render import render
-from innerloop.report.words import number
+from innerloop.report.text import View, number
 
 MOST_CLASSES = 20
 """Classes up to which the confusions are a table; of more only the most frequent ones are told."""
@@ -106,71 +113,43 @@ def _lead(rows: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(told) + "."
 
 
-class Expected(NamedTuple):
-    """How many labels are expected to be right: the share, its interval, and where both come from."""
-
-    main: str
-    half: str
-    words: str
-
-
-def _expected(expected: Mapping[str, Any] | None) -> Expected | None:
+def _expected(expected: Mapping[str, Any] | None) -> View | None:
     if expected is None:
         return None
-    return Expected(
-        main=percent(expected["accuracy"]),
-        half=f"{percent(expected['low'])} to {percent(expected['high'])}",
-        words=f"{readable(covers(expected))}. One example of every class was left out at a time, five times "
-        "over, and judged by a head that had not seen it; 95 % interval over examples (Wilson).",
-    )
+    return {
+        "main": percent(expected["accuracy"]),
+        "half": f"{percent(expected['low'])} to {percent(expected['high'])}",
+        "words": f"{readable(covers(expected))}. One example of every class was left out at a time, five "
+        "times over, and judged by a head that had not seen it; 95 % interval over examples (Wilson).",
+    }
 
 
-class Card(NamedTuple):
-    """A picture with its label, how sure that is, and what else it may be."""
-
-    file: str
-    name: str
-    picture: str
-    label: str
-    probability: str
-    second: str
-    tone: str
-    mark: str
-
-
-def _card(row: Mapping[str, Any], picture: str) -> Card:
+def _card(row: Mapping[str, Any], picture: str) -> View:
     others = sorted(row["probabilities"].items(), key=lambda item: -item[1])
     second = next((item for item in others if item[0] != str(row["label"])), None)
     mark = ("bad", "unknown") if row["unknown"] else ("warn", "unsure") if row["unsure"] else ("", "")
-    return Card(
-        file=readable(row["file"]),
-        name=readable(Path(str(row["file"])).name),
-        picture=picture,
-        label=f"unknown? (nearest: {readable(row['label'])})" if row["unknown"] else readable(row["label"]),
-        probability="" if row["unknown"] else percent(row["probability"]),
-        second="" if second is None or row["unknown"] else f"{readable(second[0])} {percent(second[1])}",
-        tone=mark[0],
-        mark=mark[1],
-    )
+    return {
+        "file": readable(row["file"]),
+        "name": readable(Path(str(row["file"])).name),
+        "picture": picture,
+        "label": f"unknown? (nearest: {readable(row['label'])})"
+        if row["unknown"]
+        else readable(row["label"]),
+        "probability": "" if row["unknown"] else percent(row["probability"]),
+        "second": "" if second is None or row["unknown"] else f"{readable(second[0])} {percent(second[1])}",
+        "tone": mark[0],
+        "mark": mark[1],
+    }
 
 
-class ClassView(NamedTuple):
-    """A class in words, the examples that are shown, and how many are not."""
-
-    name: str
-    words: str
-    shown: list[Example]
-    more: int
-
-
-def _class(one: Class, expected: Mapping[str, Any] | None) -> ClassView:
+def _class(one: Class, expected: Mapping[str, Any] | None) -> View:
     share = None if expected is None else expected["by_class"].get(one.name)
     told = _count(one.total, "example")
     if share is not None:
         told += f"; {percent(share['accuracy'])} right when left out "
         told += f"({percent(share['low'])} to {percent(share['high'])})"
     shown = [Example(readable(file), text, readable(remark)) for file, text, remark in one.shown]
-    return ClassView(readable(one.name), told, shown, one.total - len(one.shown))
+    return {"name": readable(one.name), "words": told, "shown": shown, "more": one.total - len(one.shown)}
 
 
 def _pair(pair: Mapping[str, Any]) -> str:
@@ -178,28 +157,7 @@ def _pair(pair: Mapping[str, Any]) -> str:
     return f"{true} was taken for {said} in {percent(pair['share'])} of cases"
 
 
-class HeatCell(NamedTuple):
-    """A share in words, and how dark its cell is, from 0 to 5."""
-
-    text: str
-    level: int
-
-
-class HeatRow(NamedTuple):
-    """What became of the pictures of one class."""
-
-    name: str
-    cells: list[HeatCell]
-
-
-class Heat(NamedTuple):
-    """Which class was taken for which: a row for what pictures are, a column for what they were taken for."""
-
-    names: list[str]
-    rows: list[HeatRow]
-
-
-def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> Heat | None:
+def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> View | None:
     """Shares of every true class."""
     if len(names) > MOST_CLASSES:
         return None
@@ -207,12 +165,12 @@ def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> Heat |
     for name, counts in zip(names, confusion, strict=True):
         total = sum(counts)
         rows.append(heat_row(name, [count / total if total else None for count in counts]))
-    return Heat(list(names), rows)
+    return {"names": list(names), "rows": rows}
 
 
-def heat_row(name: str, shares: Sequence[float | None]) -> HeatRow:
+def heat_row(name: str, shares: Sequence[float | None]) -> View:
     """A row of a table of confusions; a share that is not known is a dash."""
-    return HeatRow(name, [HeatCell(_share(share), level(share)) for share in shares])
+    return {"name": name, "cells": [{"text": _share(share), "level": level(share)} for share in shares]}
 
 
 def _share(share: float | None) -> str:
@@ -232,3 +190,34 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> Picture | None:
     words = f"Right among examples left out: {told}. The band is over random choices of these examples."
     svg = figure_to_svg(learning_curve_figure(data), "curve", "Learning curve", words)
     return Picture("What more examples bring", [words], svg)
+
+
+SIDE = 128
+"""Pixels of the longer side."""
+_QUALITY = 78
+
+
+def thumbnails(files: Iterable[Path], room: int) -> list[str]:
+    """The first pictures, as many as ``room`` characters hold; empty text for one that cannot be shown."""
+    made: list[str] = []
+    for text in in_threads(thumbnail, files, cores()):
+        room -= len(text)
+        if room < 0:
+            break
+        made.append(text)
+    return made
+
+
+def thumbnail(file: Path) -> str:
+    """A picture in base64, a JPEG with sides of at most :data:`SIDE`; empty if it cannot be read."""
+    try:
+        with Image.open(io.BytesIO(read_bytes(file)), formats=FORMATS) as picture:
+            picture.draft(None, (2 * SIDE, 2 * SIDE))  # a large JPEG need not be decoded whole
+            picture.load()
+            small = flatten(ImageOps.exif_transpose(picture))
+        small.thumbnail((SIDE, SIDE))
+        buffer = io.BytesIO()
+        small.save(buffer, "JPEG", quality=_QUALITY)
+    except Exception:  # it was read before; whatever has become of it, the page goes on
+        return ""
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -5,26 +5,28 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from innerloop.core.statistics import Interval
-from innerloop.report.breakdown import (
+from innerloop.report.figures import Picture
+from innerloop.report.plots.scores import calibration_data, calibration_figure
+from innerloop.report.plots.style import figure_to_svg
+from innerloop.report.prediction_page import MOST_CLASSES, heat_row, percent
+from innerloop.report.predictions import (
     FEW,
+    Kept,
+    KeptTask,
     Pair,
     Part,
+    Query,
+    ShownTask,
     by_groups,
     by_kind,
     by_outcome,
     class_rows,
     confused_pairs,
 )
-from innerloop.report.figures import Picture
-from innerloop.report.kept_predictions import Kept, KeptTask, Query, ShownTask
-from innerloop.report.plots.calibration import calibration_data, calibration_figure
-from innerloop.report.plots.svg import figure_to_svg
-from innerloop.report.prediction_page import MOST_CLASSES, Heat, heat_row, percent
-from innerloop.report.views import Table
-from innerloop.report.words import interval, number
+from innerloop.report.text import View, interval, number
 
 PAIRS = 10
 """Confused pairs that are told."""
@@ -32,49 +34,7 @@ HARDEST = 8
 """Classes that are seen at once; the others are behind a click."""
 
 
-class Tile(NamedTuple):
-    """A picture of a task, the label it was given, and how probable that was called."""
-
-    picture: str
-    right: bool
-    letter: str
-    said: str
-    probability: str
-
-
-class SampleRow(NamedTuple):
-    """A class of a task: what it was learned from, and pictures of it."""
-
-    letter: str
-    name: str
-    support: list[str]
-    queries: list[Tile]
-
-
-class Sample(NamedTuple):
-    """A task in pictures, a row for every class, and how many classes are not shown."""
-
-    title: str
-    words: str
-    rows: list[SampleRow]
-    more: int
-
-
-class LabelsView(NamedTuple):
-    """Everything the template shows of the labels that an evaluation gave."""
-
-    lead: str
-    samples: list[Sample]
-    calibration: Picture
-    hardest: Table
-    rest: Table
-    heat: Heat | None
-    pairs: list[str]
-
-
-def labels_view(
-    kept: Kept, evaluation: Mapping[str, Any], name: str, with_pictures: bool = True
-) -> LabelsView:
+def labels_view(kept: Kept, evaluation: Mapping[str, Any], name: str, with_pictures: bool = True) -> View:
     """Everything the template shows of the labels that an evaluation gave."""
     known = {task.episode: task for task in kept.tasks}
     labels = sum(len(task.labels) for task in kept.tasks)
@@ -83,19 +43,19 @@ def labels_view(
     first = "the first " if isinstance(of, int) and of > len(kept.tasks) else ""
     all_of_them = f"{first}{number(len(kept.tasks))}{f' of {number(of)}' if first else ''} test tasks"
     hardest, rest = _class_tables(kept)
-    return LabelsView(
-        lead=f"From {all_of_them}: {number(right)} of {number(labels)} labels are right, "
+    return {
+        "lead": f"From {all_of_them}: {number(right)} of {number(labels)} labels are right, "
         f"{percent(right / labels)}.",
-        samples=[_sample(one, known[one.episode], kept) for one in kept.shown] if with_pictures else [],
-        calibration=calibration_picture(kept, name),
-        hardest=hardest,
-        rest=rest,
-        heat=_heat(kept, confused_pairs(kept)),
-        pairs=_pairs(kept, confused_pairs(kept)),
-    )
+        "samples": [_sample(one, known[one.episode], kept) for one in kept.shown] if with_pictures else [],
+        "calibration": calibration_picture(kept, name),
+        "hardest": hardest,
+        "rest": rest,
+        "heat": _heat(kept, confused_pairs(kept)),
+        "pairs": _pairs(kept, confused_pairs(kept)),
+    }
 
 
-def difficulty_tables(kept: Kept | None, evaluation: Mapping[str, Any] | None) -> list[Table]:
+def difficulty_tables(kept: Kept | None, evaluation: Mapping[str, Any] | None) -> list[View]:
     """Scores of easy and of hard tasks: as they turned out, by kind, and by how alike classes are."""
     if evaluation is None:
         return []
@@ -128,7 +88,7 @@ def calibration_picture(kept: Kept, name: str) -> Picture:
     return Picture("Calibration", words, svg)
 
 
-def _sample(shown: ShownTask, task: KeptTask, kept: Kept) -> Sample:
+def _sample(shown: ShownTask, task: KeptTask, kept: Kept) -> View:
     """A task in pictures, a row for every class."""
     hardest = min(kept.tasks, key=lambda one: one.accuracy)
     why = "the first, not chosen" if task is kept.tasks[0] else ""
@@ -139,26 +99,32 @@ def _sample(shown: ShownTask, task: KeptTask, kept: Kept) -> Sample:
     for label, (support, queries) in enumerate(zip(shown.support, shown.queries, strict=True)):
         own = kept.classes[task.classes[label]]
         cells = [_query(one, label, task, kept) for one in queries]
-        rows.append(SampleRow(_letter(label), own, support, cells))
-    return Sample(
-        title=f"Test task {number(task.episode)}",
-        words=f"{why}; {number(sum(task.right))} of {number(len(task.labels))} right".lstrip("; "),
-        rows=rows,
-        more=len(task.classes) - len(rows),
-    )
+        rows.append({"letter": _letter(label), "name": own, "support": support, "queries": cells})
+    return {
+        "title": f"Test task {number(task.episode)}",
+        "words": f"{why}; {number(sum(task.right))} of {number(len(task.labels))} right".lstrip("; "),
+        "rows": rows,
+        "more": len(task.classes) - len(rows),
+    }
 
 
-def _query(one: Query, label: int, task: KeptTask, kept: Kept) -> Tile:
+def _query(one: Query, label: int, task: KeptTask, kept: Kept) -> View:
     said = kept.classes[task.classes[one.said]] if one.said < len(task.classes) else "none of them"
     letter = _letter(one.said) if one.said < len(task.classes) else "–"
-    return Tile(one.picture, one.said == label, letter, said, percent(one.probability))
+    return {
+        "picture": one.picture,
+        "right": one.said == label,
+        "letter": letter,
+        "said": said,
+        "probability": percent(one.probability),
+    }
 
 
 def _letter(label: int) -> str:
     return string.ascii_uppercase[label] if label < 26 else str(label + 1)
 
 
-def _class_tables(kept: Kept) -> tuple[Table, Table]:
+def _class_tables(kept: Kept) -> tuple[View, View]:
     rows = [
         [
             row.name,
@@ -171,7 +137,11 @@ def _class_tables(kept: Kept) -> tuple[Table, Table]:
     ]
     head = ["class", "right, 95 % CI over tasks", "tasks", "pictures", "mostly taken for"]
     first = len(rows) if len(rows) <= HARDEST + 2 else HARDEST
-    return Table("", head, rows[:first]), Table("", head, rows[first:])
+    return {"title": "", "head": head, "rows": rows[:first]}, {
+        "title": "",
+        "head": head,
+        "rows": rows[first:],
+    }
 
 
 def _pairs(kept: Kept, pairs: Sequence[Pair]) -> list[str]:
@@ -188,22 +158,24 @@ def _tasks(count: int) -> str:
     return f"{number(count)} tasks" if count > 1 else "one task"
 
 
-def _heat(kept: Kept, pairs: Sequence[Pair]) -> Heat | None:
+def _heat(kept: Kept, pairs: Sequence[Pair]) -> View | None:
     if len(kept.classes) > MOST_CLASSES:
         return None
     shares = {(pair.true, pair.said): pair.share for pair in pairs}
     numbers = range(len(kept.classes))
-    return Heat(
-        kept.classes,
-        [heat_row(name, [shares.get((a, b)) for b in numbers]) for a, name in enumerate(kept.classes)],
-    )
+    return {
+        "names": kept.classes,
+        "rows": [
+            heat_row(name, [shares.get((a, b)) for b in numbers]) for a, name in enumerate(kept.classes)
+        ],
+    }
 
 
-def _parts_table(title: str, parts: Sequence[Part], score: str) -> Table:
+def _parts_table(title: str, parts: Sequence[Part], score: str) -> View:
     certain = any(math.isfinite(part.score.ci95) for part in parts)
     head = ["tasks", f"{score}, 95 % CI" if certain else f"mean {score}", "how many"]
     rows = [[part.words, _score(part.score, score), number(part.tasks)] for part in parts]
-    return Table(title, head, rows)
+    return {"title": title, "head": head, "rows": rows}
 
 
 def _score(estimate: Interval, score: str) -> str:

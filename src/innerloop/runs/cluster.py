@@ -29,12 +29,17 @@ from innerloop.training.execution.starting import KILLED
 
 SLURM = "slurm"
 ANSWER = 10.0
-"""Seconds within which a scheduler must answer, and have a worker."""
+"""Seconds within which a scheduler must answer."""
+
+FIRST_WORKER = 60.0
+"""Seconds within which a scheduler must have a worker: those of a job may be about to start."""
 
 PULSE = 0.5
 """Seconds between looks whether somebody still waits for a job."""
 
 OURS = "innerloop"
+_ENDING = ("closing", "closed", "failed", "stopping")
+"""States of a worker that has lost its scheduler, or was told to end."""
 
 
 class Setting(NamedTuple):
@@ -95,7 +100,7 @@ def _connected(cluster: str, workers: int | None) -> Iterator[Any]:
         return
     with _client(cluster) as client:
         try:
-            client.wait_for_workers(1, timeout=ANSWER)
+            client.wait_for_workers(1, timeout=FIRST_WORKER)
         except TimeoutError:
             address = client.scheduler.address
             raise UserError(
@@ -179,14 +184,18 @@ class Cluster(Executor):
     """Jobs on the workers of a Dask cluster; those of a worker that is lost are done again by another."""
 
     def __init__(self, client: Any, setting: Setting) -> None:
+        self._client, self._setting = client, setting
         self._executor = client.get_executor(pure=False)
-        self._setting = setting
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Hands a job out."""
         packed = pickle.dumps((function, args, kwargs))  # only the process that does the job looks into it
         future: Future[Any] = self._executor.submit(_on_worker, self._setting, packed)
         return future
+
+    def slots(self) -> int:
+        """How many jobs are carried out at a time by the workers that are there now."""
+        return sum(self._client.nthreads().values())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Waits for all jobs, or ends them."""
@@ -242,9 +251,9 @@ def _awaited(future: Future[Any]) -> Any:
             return future.result(PULSE)
         except StillRunning:
             task = worker.state.tasks.get(key)
-            if future.done() or (task is not None and task.state == "executing"):
-                continue
-            raise
+            waited_for = task is not None and task.state == "executing"
+            if not future.done() and (not waited_for or worker.status.name in _ENDING):
+                raise
 
 
 def _check_here(setting: Setting) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
@@ -49,7 +49,7 @@ class OutOfTimeError(Exception):
 def open_executor(
     workers: int | None = None, cluster: str | None = None, threads: int = 1, *, separate: bool = False
 ) -> Iterator[Executor]:
-    """An executor while the context lasts; after an error or an interrupt jobs that are under way are ended.
+    """An executor while the context lasts; jobs that are under way at its end are ended.
 
     Args:
         workers: how many jobs at a time on this machine, one per core by default; with ``cluster="slurm"``,
@@ -73,55 +73,84 @@ def open_executor(
     pool = Processes(workers, threads)
     try:
         yield pool
-    except BaseException:
+    finally:
         pool.end()
-        raise
-    pool.shutdown(cancel_futures=True)
 
 
 def as_finished(
     executor: Executor,
     function: Callable[[Job], Value],
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     *,
+    most: Callable[[], int] | None = None,
     left: Callable[[], float] | None = None,
     say: Callable[[str], object] = tell,
 ) -> Iterator[tuple[int, Value]]:
     """The place of every job and its value, as they finish; a job whose worker was killed is done again.
 
+    Args:
+        executor: from :func:`open_executor`.
+        function: what is done with a job; of a module.
+        jobs: plain data; taken one by one as there is room, where ``most`` is given.
+        most: how many jobs may be under way, such as :func:`slots` says.
+        left: the seconds that are left, asked now and then; jobs of other processes are ended after them.
+        say: for sentences on workers that were killed.
+
     >>> with open_executor(1) as executor:
     ...     sorted(as_finished(executor, abs, [-1, 2]))
     [(0, 1), (1, 2)]
     """
-    if isinstance(executor, Here):
-        for place, job in enumerate(jobs):
-            if left is not None and left() <= 0:
+    source, again = iter(enumerate(jobs)), list[tuple[int, Job]]()
+    running, killed = dict[Future[Value], tuple[int, Job]](), 0
+    try:
+        while True:
+            while most is None or len(running) < most():
+                following = again.pop() if again else next(source, None)
+                if following is None:
+                    break
+                running[executor.submit(function, following[1])] = following
+                if isinstance(executor, Here):
+                    break
+            if not running:
+                return
+            done, _ = wait(running, None if left is None else LOOK, FIRST_COMPLETED)
+            broken = False
+            for future in sorted(done, key=lambda future: running[future][0]):
+                if _worker_was_killed(future):
+                    broken = True
+                    continue
+                place, _ = running.pop(future)
+                yield place, future.result()
+            if broken:
+                killed += 1
+                time.sleep(GRACE)  # whoever ends processes may be about to end this one
+                if killed > RETRIES:
+                    raise UserError(KILLED)
+                say("a worker process was killed, perhaps for want of memory; its work is done again")
+                again += running.values()  # the others were ended with it
+                running.clear()
+            elif left is not None and left() <= 0 and running:
                 raise OutOfTimeError
-            yield place, executor.submit(function, job).result()
-        return
-    todo, killed = dict(enumerate(jobs)), 0
-    while todo:
-        places = {executor.submit(function, job): place for place, job in todo.items()}
-        try:
-            for future in _done(places, left):
-                value = future.result()
-                del todo[places[future]]
-                yield places[future], value
-        except BrokenProcessPool:
-            killed += 1
-            time.sleep(GRACE)  # whoever ends processes may be about to end this one
-            if killed > RETRIES:
-                raise UserError(KILLED) from None
-            say("a worker process was killed, perhaps for want of memory; its work is done again")
-        except CancelledError:
-            raise UserError(LOST) from None
-        except Exception as error:
-            if type(error).__name__ == "KilledWorker":  # Dask's, after three workers were
-                raise UserError(KILLED) from None
-            raise
-        finally:
-            for future in places:
-                future.cancel()
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _worker_was_killed(future: Future[Any]) -> bool:
+    """Whether a job is to be done again; where a cluster has tried that, or is gone, that is an error."""
+    try:
+        error = future.exception()
+    except CancelledError:
+        raise UserError(LOST) from None
+    if type(error).__name__ == "KilledWorker":  # Dask's, after several workers were
+        raise UserError(KILLED) from None
+    return isinstance(error, BrokenProcessPool)
+
+
+def slots(executor: Executor) -> int:
+    """How many jobs an executor carries out at a time; of a cluster, now."""
+    count = getattr(executor, "slots", None)
+    return max(1, count()) if count is not None else 1
 
 
 def in_order(
@@ -144,16 +173,6 @@ def in_order(
         while following in ready:
             yield ready.pop(following)
             following += 1
-
-
-def _done(places: dict[Future[Value], int], left: Callable[[], float] | None) -> Iterator[Future[Value]]:
-    """Futures as they finish; those that ended well come before those whose worker was killed."""
-    waiting = set(places)
-    while waiting:
-        done, waiting = wait(waiting, None if left is None else LOOK, FIRST_COMPLETED)
-        yield from sorted(done, key=lambda future: (future.exception() is not None, places[future]))
-        if waiting and left is not None and left() <= 0:
-            raise OutOfTimeError
 
 
 class Here(Executor):
@@ -190,6 +209,10 @@ class Processes(Executor):
             except BrokenProcessPool:
                 self.end()
                 return self._opened().submit(function, *args, **kwargs)
+
+    def slots(self) -> int:
+        """How many jobs are carried out at a time."""
+        return self._workers
 
     def _opened(self) -> ProcessPoolExecutor:
         if self._pool is None:

@@ -15,22 +15,8 @@ from innerloop.core.types import stack_tasks
 from innerloop.testing.closeness import CHAINED, DIFFERENCED, ROUNDED
 from innerloop.training.execution.processes import Processes
 from innerloop_studies import bench
-from innerloop_studies.bench import (
-    harness,
-    machine,
-    maml,
-    maml_conv,
-    memory,
-    peers,
-    plain_loop,
-    rows,
-    sides,
-    worker,
-    workloads,
-)
-from innerloop_studies.bench.child import Child
-from innerloop_studies.bench.harness import Comparison
-from innerloop_studies.bench.rows import Block, Side, Timing
+from innerloop_studies.bench import harness, maml, maml_conv, maml_peers, memory, worker
+from innerloop_studies.bench.harness import Block, Child, Measured, Side, Timing
 from oracles.patience import wait_until
 
 SMALL = {
@@ -53,8 +39,8 @@ def spec(workload, side, steps=2, **options):
 @pytest.mark.parametrize("workload", SMALL)
 def test_plain_loop_agrees_with_the_libraries(workload, library):
     pytest.importorskip(library)
-    expected = sides.build(spec(workload, "plain-loop"))()
-    peer = sides.build(spec(workload, library))
+    expected = maml.build(spec(workload, "plain-loop"))()
+    peer = maml.build(spec(workload, library))
     for got in (peer(), peer()):  # twice: a call may not leave anything behind
         torch.testing.assert_close(got, expected, rtol=CHAINED, atol=ROUNDED)
 
@@ -65,15 +51,15 @@ def test_plain_loop_agrees_with_the_libraries(workload, library):
 )
 @pytest.mark.parametrize("workload", SMALL)
 def test_ours_agrees_with_the_plain_loop(workload, options):
-    expected = sides.build(spec(workload, "plain-loop"))()
+    expected = maml.build(spec(workload, "plain-loop"))()
     torch.testing.assert_close(
-        sides.build(spec(workload, "ours", **options))(), expected, rtol=CHAINED, atol=ROUNDED
+        maml.build(spec(workload, "ours", **options))(), expected, rtol=CHAINED, atol=ROUNDED
     )
 
 
 def test_plain_loop_is_the_gradient_of_its_own_loss():
     """Finite differences know nothing of inner loops."""
-    work = workloads.make(spec("sine", "plain-loop"))
+    work = maml.workload(spec("sine", "plain-loop"))
     fields = tuple(work.batch[:4])
 
     def value(params):
@@ -81,14 +67,14 @@ def test_plain_loop_is_the_gradient_of_its_own_loss():
         for x, y, x_query, y_query in zip(*fields, strict=True):
             current = {k: v.clone().requires_grad_() for k, v in params.items()}
             for _ in range(work.steps):
-                inner = work.loss.value(plain_loop.mlp(current, x), y)
+                inner = work.loss.value(maml_peers.mlp(current, x), y)
                 grads = torch.autograd.grad(inner, list(current.values()), create_graph=True)
                 current = {k: v - work.lr * g for (k, v), g in zip(current.items(), grads, strict=True)}
-            total += work.loss.value(plain_loop.mlp(current, x_query), y_query).item() / work.batch.size
+            total += work.loss.value(maml_peers.mlp(current, x_query), y_query).item() / work.batch.size
         return total
 
-    grads = plain_loop.meta_gradient(
-        plain_loop.mlp, work.loss.value, work.params, work.lr, work.steps, fields
+    grads = maml_peers.meta_gradient(
+        maml_peers.mlp, work.loss.value, work.params, work.lr, work.steps, fields
     )
     generator = torch.Generator().manual_seed(5)
     direction = {k: torch.randn(v.shape, generator=generator, dtype=v.dtype) for k, v in work.params.items()}
@@ -101,7 +87,7 @@ def test_plain_loop_is_the_gradient_of_its_own_loss():
 
 
 def test_the_cases_are_those_of_the_table():
-    sine, conv = workloads.sine(5, torch.float32), workloads.conv(5, torch.float32)
+    sine, conv = maml.sine(5, torch.float32), maml.conv(5, torch.float32)
     assert sine.batch.size == 25
     assert sine.batch.x_support.shape == sine.batch.x_query.shape == (25, 10, 1)
     assert sum(p.numel() for p in sine.params.values()) == 1 * 40 + 40 + 40 * 40 + 40 + 40 + 1
@@ -109,7 +95,7 @@ def test_the_cases_are_those_of_the_table():
     assert conv.batch.x_query.shape == (4, 75, 1, 28, 28)
     assert conv.params["conv3.weight"].shape == (64, 64, 3, 3)
     assert torch.bincount(conv.batch.y_query[0]).tolist() == [15] * 5
-    pooled = workloads.pooled(5, torch.float32)
+    pooled = maml.pooled(5, torch.float32)
     assert pooled.batch.x_support.shape == (4, 25, 3, 84, 84)
     assert pooled.batch.x_query.shape == (4, 75, 3, 84, 84)
     assert pooled.params["conv3.weight"].shape == (32, 32, 3, 3)
@@ -127,12 +113,12 @@ def timing(name, rounds, threads=1, mb=100.0):
 def test_ratios_are_taken_within_rounds():
     """A slow round slows both sides: it must not move the ratio."""
     ours, peer = timing("ours", [1.0, 10.0, 1.0]), timing("peer", [2.0, 20.0, 2.2])
-    assert rows.ratio(ours, peer) == 2.0
+    assert harness.ratio(ours, peer) == 2.0
 
 
 def test_a_row_has_the_promised_keys_in_order():
     """What `innerloop bench NAME --json` prints is read by others."""
-    row = rows.comparison("c", "p", timing("a@2", [1.0], threads=2), timing("p@1", [3.0]), 2.0, ["x", "y"])
+    row = harness.comparison("c", "p", timing("a@2", [1.0], threads=2), timing("p@1", [3.0]), 2.0, ["x", "y"])
     assert list(row.items()) == [
         ("case", "c"),
         ("peer", "p"),
@@ -154,25 +140,24 @@ def test_blocks_become_a_timing():
         Block([0.3, 0.1, 0.2], peak_mb=90.0, empty_mb=60.0, others=0.4),
         Block([0.4], peak_mb=95.0, empty_mb=60.0),
     ]
-    timed = rows.timing(Side("a", {}), blocks, 1.5, scale=10.0)
+    timed = harness.timing(Side("a", {}), blocks, 1.5, scale=10.0)
     assert timed == Timing(Side("a", {}), [pytest.approx(2000.0), pytest.approx(4000.0)], 95.0, 60.0, 4, 1.5)
-    assert rows.bystanders(blocks) == 0.4
-    assert rows.bystanders(blocks[1:]) is None
+    assert harness.bystanders(blocks) == 0.4
+    assert harness.bystanders(blocks[1:]) is None
 
 
 def test_the_peers_better_thread_count_is_used():
-    result = Comparison(
+    measured = Measured(
         {
             "plain-loop@1": timing("plain-loop@1", [5.0, 5.0]),
             "plain-loop@2": timing("plain-loop@2", [4.0, 4.0], threads=2, mb=120.0),
             "threads@2": timing("threads@2", [2.0, 2.0], threads=2),
         },
-        1e-7,
         0.5,
     )
     limits = {"sgemm_gflops": {"1": 100.0, "2": 200.0}}
     ways = [maml.Ours("threads", {}, {"plain-loop": 1.5})]
-    (row,) = maml.table(5, ways, result, ["plain-loop"], limits, flops=2e8)
+    (row,) = maml.table(5, ways, measured, 1e-7, ["plain-loop"], limits, flops=2e8)
     assert (row["ours_ms"], row["peer_ms"], row["ratio"], row["at_least"]) == (2.0, 4.0, 2.0, 1.5)
     assert (row["ours_mb"], row["peer_mb"], row["threads"], row["repeats"]) == (100.0, 120.0, "2 / 2", 7)
     assert (row["gflops"], row["sgemm_share"]) == (pytest.approx(100.0), pytest.approx(0.5))
@@ -214,10 +199,10 @@ def test_without_patience_a_busy_machine_is_measured_as_it_is(monkeypatch):
 
 def test_bystanders_are_what_is_busy_and_not_ours(monkeypatch):
     clock, busy, used = [0.0], [100.0], {os.getpid(): 10.0, 7: 20.0}
-    monkeypatch.setattr(machine.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(machine, "busy_seconds", lambda: busy[0])
-    monkeypatch.setattr(machine, "used_seconds", lambda pid: used[pid])
-    foreign, ours = machine.Bystanders([]), machine.Bystanders([7])
+    monkeypatch.setattr(worker.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(worker, "busy_seconds", lambda: busy[0])
+    monkeypatch.setattr(worker, "used_seconds", lambda pid: used[pid])
+    foreign, ours = worker.Bystanders([]), worker.Bystanders([7])
     clock[0], busy[0] = 2.0, 103.0  # three seconds of two cores: half a second is ours, two are our child's
     used[os.getpid()] += 0.5
     used[7] += 2.0
@@ -226,15 +211,15 @@ def test_bystanders_are_what_is_busy_and_not_ours(monkeypatch):
 
 def test_another_process_is_seen_at_work():
     """However little of a busy machine it gets: what it used is part of what everybody used."""
-    if machine.busy_seconds() is None:
+    if worker.busy_seconds() is None:
         pytest.skip("this system does not tell")
-    before = machine.busy_seconds()
+    before = worker.busy_seconds()
     with subprocess.Popen([sys.executable, "-P", "-c", "while True: pass"]) as child:
         try:
-            wait_until(lambda: machine.used_seconds(child.pid) >= 0.5)
+            wait_until(lambda: worker.used_seconds(child.pid) >= 0.5)
         finally:
             child.kill()
-    assert machine.busy_seconds() - before >= 0.25  # the two clocks tick apart
+    assert worker.busy_seconds() - before >= 0.25  # the two clocks tick apart
 
 
 def test_wrong_gradients_are_no_result():
@@ -268,7 +253,7 @@ def test_peak_memory_grows_with_what_is_held():
 @pytest.mark.slow
 def test_runs_without_any_peer_installed(monkeypatch):
     """The whole way through real processes, with only the plain loop to compare with."""
-    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    monkeypatch.setattr(maml_peers, "find_spec", lambda name: None)
     monkeypatch.setattr(harness, "PATIENCE", 0.0)
     said = []
     ways = [maml.Ours("loop", {"mode": "loop"}, {"plain-loop": 1.0})]
@@ -281,7 +266,7 @@ def test_runs_without_any_peer_installed(monkeypatch):
     for key in ("ours_mb", "peer_mb"):
         assert 50 < row[key] < 5000
     assert result["machine"]["sgemm_gflops"]["1"] > 0
-    assert sum("is not installed" in line for line in said) == len(peers.LIBRARIES)
+    assert sum("is not installed" in line for line in said) == len(maml_peers.LIBRARIES)
     assert any("same meta-gradient" in line for line in said)
 
 
@@ -292,7 +277,7 @@ def test_memory_of_workers_counts_and_what_they_share_does_not():
 
     before = worker.peak_with_workers_mb() - worker.peak_mb()  # workers of other tests may still be there
     processes, shared = Processes(large, 1), {"shared": torch.ones(2**23)}
-    processes(shared, {}, workloads.sine(1, torch.float32, tasks=2).batch)
+    processes(shared, {}, maml.sine(1, torch.float32, tasks=2).batch)
     own = worker.peak_with_workers_mb() - worker.peak_mb() - before
     assert 64 <= own < 64 + 30
     assert set(worker.worker_pids()) >= {os.getpid(), *processes.crew.pids}
@@ -353,7 +338,7 @@ def test_every_module_that_can_be_run_states_what_it_measures(monkeypatch):
     assert runnable == set(bench.BENCHMARKS)
     for name, one in bench.BENCHMARKS.items():
         module = bench.module_of(name)
-        assert (module.WHAT, module.VERSION, hasattr(module, "figure")) == one
+        assert (module.TITLE, module.VERSION, hasattr(module, "figure")) == one
         monkeypatch.setattr(module, "run", lambda quick, say: {"cases": [], "quick": quick})
         assert bench.run(name, quick=True) == {"name": name, "cases": [], "quick": True}
 

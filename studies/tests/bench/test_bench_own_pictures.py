@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY
-from innerloop_studies.bench import own_pictures, own_pictures_command, own_pictures_episodes
+from innerloop.nets import apply, efficientnet_lite
+from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY, assert_close
+from innerloop_studies.bench import own_pictures
+from innerloop_studies.bench.own_pictures_script import with_weights
 
 
 def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,16 +60,16 @@ def test_episodes_on_features_are_those_of_the_loop(tmp_path: Path) -> None:
     means = np.repeat(draw.normal(size=(6, 8)), 6, axis=0)
     np.save(tmp_path / "f.npy", np.float32(means + draw.normal(size=(36, 8))))
     sizes = {"episodes": 12, "looped": 12, "shots": 2, "queries": 3}
-    own_pictures_episodes.write_episodes(labels, sizes, tmp_path / "drawn.npz")
+    own_pictures.write_episodes(labels, sizes, tmp_path / "drawn.npz")
     files = {"features": str(tmp_path / "f.npy"), "drawn": str(tmp_path / "drawn.npz")}
     spec = {**files, "labels": labels, "sizes": sizes, "threads": 1}
     accuracies = {
-        f"{side}@1": np.array(own_pictures_episodes.build({**spec, "side": side})())
+        f"{side}@1": np.array(own_pictures.build({**spec, "side": side})())
         for side in ("ours", "scikit-learn")
     }
-    assert own_pictures_episodes.disagreement(accuracies, 12) == pytest.approx(0, abs=CHAINED)
+    assert own_pictures.accuracy_gap(accuracies, 12) == pytest.approx(0, abs=CHAINED)
     with pytest.raises(RuntimeError, match="differs from scikit-learn"):
-        own_pictures_episodes.disagreement({**accuracies, "ours@1": accuracies["ours@1"] - 0.1}, 12)
+        own_pictures.accuracy_gap({**accuracies, "ours@1": accuracies["ours@1"] - 0.1}, 12)
 
 
 def test_examples_and_new_pictures_are_laid_out(tmp_path: Path) -> None:
@@ -74,7 +77,20 @@ def test_examples_and_new_pictures_are_laid_out(tmp_path: Path) -> None:
     for file in files:
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"x")
-    examples, new, truth = own_pictures_command.laid_out(files, tmp_path / "out")
+    examples, new, truth = own_pictures.laid_out(files, tmp_path / "out")
     assert sorted(p.name for p in (examples / "c1").iterdir()) == [f"{i}.jpg" for i in range(5)]
     assert truth == {f"c{c}-{i}.jpg": f"c{c}" for c in range(2) for i in (5, 6)}
     assert sorted(p.name for p in new.iterdir()) == sorted(truth)
+
+
+def test_the_module_of_the_script_is_our_network() -> None:
+    net = efficientnet_lite(3, 64, 10, 0, norm="running")
+    generator = torch.Generator().manual_seed(0)
+    params, buffers = net.init(generator)
+    buffers = {n: (v + 0.2 * torch.rand(v.shape, generator=generator)).double() for n, v in buffers.items()}
+    params = {name: value.double() for name, value in params.items()}
+    module = with_weights({**params, **buffers})
+    for side in (64, 70):
+        x = torch.randn(2, 3, side, side, generator=generator, dtype=torch.float64)
+        with torch.no_grad():
+            assert_close(apply(net, params, buffers, x, "stored")[0], module(x))

@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 from innerloop.learners import r2d2
 from innerloop.nets import Network
 from innerloop.testing.closeness import ANY_FINITE_DIFFERENCE, CONDITIONED, SOLVED_FINELY, SOLVED_ROUGHLY
-from innerloop_studies.bench import harness, qp, qp_sides
-from innerloop_studies.bench.dense_qp import DenseQP, interior_point
+from innerloop_studies.bench import harness, qp
+from innerloop_studies.bench.qp import DenseQP, interior_point
 
 SMALL = {"tasks": 3, "shots": 3, "queries": 2, "dimensions": 40}
 
@@ -75,16 +75,16 @@ def test_all_sides_have_one_gradient(part: str) -> None:
     by_side = {
         side: np.concatenate([g.double().flatten().numpy() for g in call()])
         for side in sides
-        for call in [qp_sides.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})]
+        for call in [qp.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})]
     }
     assert harness.disagreement(by_side, "ours") < SOLVED_ROUGHLY
 
 
 def test_the_ridge_side_is_the_learner() -> None:
-    data = qp_sides.drawn(**SMALL)
-    gradients = qp_sides.ridge_ours(data)()
+    data = qp.drawn(**SMALL)
+    gradients = qp.ridge_ours(data)()
     passing = Network(lambda g: ({}, {}), lambda p, b, x, s: (x, b), lambda p, z: z, (), "none")
-    learner = r2d2(passing, qp_sides.WAYS)
+    learner = r2d2(passing, qp.WAYS)
     params = learner.init({"w": torch.ones(())})
     for i, (z, q) in enumerate(zip(data.support, data.query, strict=True)):
         at = [z.clone().requires_grad_(), q.clone().requires_grad_()]
@@ -100,7 +100,7 @@ def test_the_whole_way_through_real_processes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(harness, "machine", lambda patience: {"patience": patience})
     monkeypatch.setattr(qp, "find_spec", lambda name: None)
     monkeypatch.setattr(qp, "PARTS", {"head": qp.PARTS["head"]})
-    monkeypatch.setattr("innerloop.core.cores.available_cores", lambda: 1)
+    monkeypatch.setattr(qp, "available_cores", lambda: 1)
     said: list[str] = []
     result = qp.run(quick=True, say=said.append, sizes=[SMALL])
     (row,) = result["cases"]

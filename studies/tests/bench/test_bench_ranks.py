@@ -9,9 +9,9 @@ import torch
 
 from innerloop.testing.closeness import LIMIT, ROUNDED, SUMMED
 from innerloop.training.execution import ranks as execution_ranks
-from innerloop_studies.bench import cost_table, ranks, sides, team
-from innerloop_studies.bench.child import Child
-from innerloop_studies.bench.cost_model import (
+from innerloop_studies.bench import maml, ranks, ranks_cost
+from innerloop_studies.bench.harness import Child, Side, Timing
+from innerloop_studies.bench.ranks_cost import (
     Exchange,
     Link,
     Step,
@@ -23,7 +23,6 @@ from innerloop_studies.bench.cost_model import (
     step_seconds,
     task_and_fixed,
 )
-from innerloop_studies.bench.rows import Side, Timing
 from oracles.rank_threads import in_ranks
 
 TINY = {"tasks": 4, "ways": 2, "queries": 1, "filters": 2}
@@ -93,8 +92,8 @@ def test_all_ways_compute_the_same_step_and_parts_of_it_are_fewer_tasks():
 def test_two_ranks_of_the_benchmark_have_the_gradient_of_one(monkeypatch):
     spec = {"workload": "conv", "side": "ours", "steps": 2, "mode": "loop", "threads": 1, "dtype": "float64"}
     spec["sizes"] = TINY
-    expected = sides.build(spec)()
-    for gradient in in_ranks(2, lambda rank: sides.build({**spec, "ranks": 2})(), monkeypatch):
+    expected = maml.build(spec)()
+    for gradient in in_ranks(2, lambda rank: maml.build({**spec, "ranks": 2})(), monkeypatch):
         torch.testing.assert_close(gradient, expected, rtol=SUMMED, atol=ROUNDED / 10)
 
 
@@ -112,9 +111,9 @@ def test_a_step_without_its_tasks_still_exchanges_and_updates(monkeypatch):
     step = torch.optim.Adam.step
     monkeypatch.setattr(torch.optim.Adam, "step", lambda self: updates.append(step(self)))
     spec = {"workload": "conv", "steps": 1, "sizes": TINY}
-    call = team.fixed_part(spec, 1)
+    call = ranks.fixed_part(spec, 1)
     call()
-    numbers = sum(value.numel() for value in sides.workloads.make(spec).params.values())
+    numbers = sum(value.numel() for value in maml.workload(spec).params.values())
     assert (seen, len(updates)) == ([numbers + TINY["tasks"] + 2], 1)
 
 
@@ -129,7 +128,7 @@ def test_runs_and_reports():
     assert {e["ranks"] for e in report["exchanges"]} == {2, 4}
     assert all(e["seconds"] > 0 for e in report["exchanges"])
     assert set(report["models"]) == {"5", "1"}
-    assert cost_table.cost_figure(report).axes
+    assert ranks.figure(report).axes
 
 
 @pytest.mark.slow
@@ -208,9 +207,9 @@ def test_tasks_and_the_rest_are_told_apart():
 
 
 def test_the_table_has_every_way_and_the_picture_shows_it():
-    rows = cost_table.extrapolated(STEP, LINK)
-    assert {row["way"] for row in rows} == {way.name for way in cost_table.ways(LINK)}
-    slow = cost_table.LINKS["10 Gbit/s Ethernet"]
+    rows = ranks_cost.extrapolated(STEP, LINK)
+    assert {row["way"] for row in rows} == {way.name for way in ranks_cost.ways(LINK)}
+    slow = ranks_cost.LINKS["10 Gbit/s Ethernet"]
     machines = [
         row for row in rows if "10 Gbit/s" in row["way"] and "32 cores" in row["way"] and row["grows"]
     ]
@@ -222,12 +221,12 @@ def test_the_table_has_every_way_and_the_picture_shows_it():
         assert row["efficiency"] == pytest.approx(row["speed_up"] / row["cores"])
     assert max(row["cores"] for row in rows) == 512
     modelled = {"step": STEP._asdict(), "link": LINK._asdict(), "measured_speed_up": {1: 1.0, 2: 1.8}}
-    left, right = cost_table.cost_panels({"5": modelled, "1": modelled})
+    left, right = ranks_cost.panels({"5": modelled, "1": modelled})
     assert left["lines"][-1]["name"] == "4 tasks, measured here"
     assert left["lines"][-1]["points"] == {"x": [1.0, 2.0], "y": [1.0, 1.8], "half": []}
-    assert len(right["lines"]) == len(cost_table.ways(LINK))
+    assert len(right["lines"]) == len(ranks_cost.ways(LINK))
     assert ranks.figure({"models": {"5": modelled, "1": modelled}}).axes
-    told = cost_table.sentences(5, {**modelled, "extrapolated": rows})
+    told = ranks_cost.sentences(5, {**modelled, "extrapolated": rows})
     assert "a task takes 50.0 ms (± 1.0)" in told[0]
     assert "1.80× measured" in told[1]
     assert "256 cores" in told[2]

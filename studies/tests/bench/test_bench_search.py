@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from innerloop.nets.cells import all_choices
-from innerloop_studies.bench import harness, search, search_modules, search_sides, search_whole
+from innerloop_studies.bench import harness, search, search_modules
 
 SMALL = {"channels": 2, "cells": 2, "side": 8, "crops": 40, "candidates": 2}
 
@@ -18,7 +18,7 @@ def test_both_sides_compute_the_same(part: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("innerloop.choose.architectures.pool.available_cores", lambda: 1)
     by_side = {}
     for side in ("ours", "peer"):
-        call = search_sides.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})
+        call = search.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})
         by_side[side] = call().double().numpy()
         assert np.isfinite(by_side[side]).all()
     if part in search.PAIRS:
@@ -28,15 +28,15 @@ def test_both_sides_compute_the_same(part: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(not search_modules.has_opacus(), reason="Opacus is not installed")
 def test_gradients_by_patches_are_opacus_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = search_sides.noise_draw(0, 8, 1).tasks.x_query.flatten(0, 1)
-    outputs = [search_sides._module(all_choices(), SMALL, 1)(x)]
+    x = search.noise_draw(0, 8, 1).tasks.x_query.flatten(0, 1)
+    outputs = [search._module(all_choices(), SMALL, 1)(x)]
     monkeypatch.setattr(search_modules, "has_opacus", lambda: False)
-    outputs.append(search_sides._module(all_choices(), SMALL, 1)(x))
+    outputs.append(search._module(all_choices(), SMALL, 1)(x))
     torch.testing.assert_close(*outputs)
 
 
 def test_candidates_are_spread_over_the_round() -> None:
-    few = search_sides.candidates({**SMALL, "candidates": 7})
+    few = search.candidates({**SMALL, "candidates": 7})
     assert len(set(few)) == 7
     assert {len(edge) for each in few for cell in each for edge in cell} == {6, 7}
     assert any(each.normal == all_choices().normal for each in few)
@@ -45,11 +45,11 @@ def test_candidates_are_spread_over_the_round() -> None:
 def test_our_round_measures_anew_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("innerloop.choose.architectures.pool.available_cores", lambda: 1)
     measured = []
-    real = search_sides.Bench._record
+    real = search.Bench._record
     monkeypatch.setattr(
-        search_sides.Bench, "_record", lambda self, key, one: (measured.append(key), real(self, key, one))
+        search.Bench, "_record", lambda self, key, one: (measured.append(key), real(self, key, one))
     )
-    call = search_sides.part_of_round(True, {**SMALL, "candidates": 1})
+    call = search.part_of_round(True, {**SMALL, "candidates": 1})
     assert torch.equal(call(), call())
     assert len(set(measured)) == 4
 
@@ -72,17 +72,17 @@ def test_the_whole_way_through_real_processes(monkeypatch: pytest.MonkeyPatch) -
 def test_a_search_is_extrapolated_by_the_operators_that_are_left() -> None:
     # 18 edges with 7 to 2 operators, in sevenths of the first network, and 14 edges at the end
     by_hand = 18 * (49 + 36 + 25 + 16 + 9 + 4) / 7 + 2
-    assert search_whole.whole_in_first_candidates(3.0) == pytest.approx(3.0 * by_hand)
+    assert search.whole_in_first_candidates(3.0) == pytest.approx(3.0 * by_hand)
 
 
 def test_a_search_of_glyphs_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_whole, "GLYPHS", ("no-such-verb",))
+    monkeypatch.setattr(search, "GLYPHS", ("no-such-verb",))
     with pytest.raises(RuntimeError, match="no-such-verb failed"):
-        search_whole.glyphs(lambda _: None)
+        search.glyphs(lambda _: None)
 
 
 def test_a_quick_robust_search_is_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("innerloop.choose.architectures.pool.available_cores", lambda: 1)
-    cost = search_whole.robust_seconds({**SMALL, "candidates": 1}, quick=True)
+    cost = search.robust_seconds({**SMALL, "candidates": 1}, quick=True)
     assert cost.seconds > 0
     assert cost.notes == "extrapolated from 2 measurements of the first round"

@@ -24,8 +24,7 @@ from innerloop_studies.papers.adaptlr.shared import (
 from innerloop_studies.papers.adaptlr.table2 import floor
 from innerloop_studies.papers.further import rate_regret
 from innerloop_studies.papers.further.rate_regret import cases
-from innerloop_studies.papers.further.rate_runs import Case, Reached, source
-from innerloop_studies.papers.further.rate_table import GRID, Entry, summary
+from innerloop_studies.papers.further.rates import GRID, Case, Entry, Reached, source, summary
 from innerloop_studies.reproduce import find
 
 DOUBLE = torch.float64

@@ -26,11 +26,11 @@ from innerloop_studies.papers.adaptlr.fig3 import (
     WAYS_OF_CHOOSING,
     Curve,
 )
-from innerloop_studies.papers.adaptlr.fig3_runs import recipe_for as fig3_recipe
-from innerloop_studies.papers.adaptlr.fig10_runs import CASES
-from innerloop_studies.papers.adaptlr.fig10_runs import recipe_for as fig10_recipe
-from innerloop_studies.papers.adaptlr.fig12_runs import RATES
-from innerloop_studies.papers.adaptlr.fig12_runs import recipe_for as fig12_recipe
+from innerloop_studies.papers.adaptlr.fig3 import recipe_for as fig3_recipe
+from innerloop_studies.papers.adaptlr.fig10 import CASES
+from innerloop_studies.papers.adaptlr.fig10 import recipe_for as fig10_recipe
+from innerloop_studies.papers.adaptlr.fig12 import RATES
+from innerloop_studies.papers.adaptlr.fig12 import recipe_for as fig12_recipe
 
 
 def scored(mean: float) -> Interval:

@@ -8,8 +8,7 @@ import pytest
 
 from innerloop import glyphs
 from innerloop.tasks.hard_groups import groups_of
-from innerloop_studies.papers.further.advice_hardness import _row
-from innerloop_studies.papers.further.hardness_runs import Errors, without_half
+from innerloop_studies.papers.further.advice_hardness import Errors, _row, without_half
 from innerloop_studies.reproduce import find
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from innerloop_studies.papers.further.advice_landscape import rows_of, smoke_rows
-from innerloop_studies.papers.further.landscape_runs import Gains, environment
+from innerloop_studies.papers.further.advice_landscape import Gains, environment, rows_of, smoke_rows
 from innerloop_studies.reproduce import find
 
 

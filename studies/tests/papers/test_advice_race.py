@@ -9,8 +9,7 @@ import pytest
 
 from innerloop_studies.papers.further import advice_numbers
 from innerloop_studies.papers.further.advice_race import _rows, judged
-from innerloop_studies.papers.further.advice_rows import Judged
-from innerloop_studies.papers.further.advice_runs import Case, Long, Raced
+from innerloop_studies.papers.further.races import Case, Judged, Long, Raced
 from innerloop_studies.reproduce import find
 
 

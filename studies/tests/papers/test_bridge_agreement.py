@@ -12,17 +12,20 @@ from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.testing.closeness import assert_close
 from innerloop.training.wide import meta_outputs
-from innerloop_studies.papers.bridge.agreement import _apart, _tensor
-from innerloop_studies.papers.bridge.agreement_jobs import Wide, WideAnswers
-from innerloop_studies.papers.bridge.agreement_rows import (
+from innerloop_studies.papers.bridge.agreement import (
     Apart,
     Labels,
     PicturesApart,
+    Wide,
+    WideAnswers,
+    _apart,
+    _tensor,
+    adapted,
     picture_rows,
     recipe_rows,
     theorem_rows,
+    trained_wide,
 )
-from innerloop_studies.papers.bridge.agreement_runs import adapted, trained_wide
 from innerloop_studies.papers.bridge.shared import bridge_tasks
 
 

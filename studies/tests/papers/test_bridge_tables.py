@@ -12,19 +12,26 @@ from innerloop_studies.papers.bridge import fig2 as bridge_fig2
 from innerloop_studies.papers.bridge import table3 as bridge_table3
 from innerloop_studies.papers.bridge import table4 as bridge_table4
 from innerloop_studies.papers.bridge import table5 as bridge_table5
-from innerloop_studies.papers.bridge.cells import (
+from innerloop_studies.papers.bridge.pictures import (
+    METHODS,
+    PENALTIES,
+    SIZES,
+    PictureRun,
+    ValidationPoint,
+    Watch,
+    Work,
     best_validation,
     difference,
     mean,
     over_seeds,
     percent,
+    picture_run,
+    recipe_for,
     settings_of,
     smoke_counts,
     time_to_reach,
+    trained,
 )
-from innerloop_studies.papers.bridge.methods import METHODS, PENALTIES, SIZES, Work, recipe_for
-from innerloop_studies.papers.bridge.picture_run import PictureRun, ValidationPoint, picture_run
-from innerloop_studies.papers.bridge.runs import Watch, trained
 from innerloop_studies.reproduce.rows import Row
 
 TASKS = 40

@@ -15,14 +15,23 @@ from innerloop.core.errors import UserError
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.cells import PUBLISHED, from_table, to_table
 from innerloop_studies.papers.metantk import fig2 as metantk_fig2
-from innerloop_studies.papers.metantk import pictures as metantk_pictures
+from innerloop_studies.papers.metantk import nas as metantk_pictures
 from innerloop_studies.papers.metantk import table1 as metantk_table1
 from innerloop_studies.papers.metantk import table2 as metantk_table2
-from innerloop_studies.papers.metantk.carry import one_run, searched
-from innerloop_studies.papers.metantk.cases import HEADS, SEARCHES, Case, heads_of, recipe_of, search_of
-from innerloop_studies.papers.metantk.lines import line_of, spread
-from innerloop_studies.papers.metantk.outcomes import CaseRun, Searched, Trained
-from innerloop_studies.papers.metantk.table import difference, of, within_limits
+from innerloop_studies.papers.metantk.nas import (
+    HEADS,
+    SEARCHES,
+    Case,
+    CaseRun,
+    Searched,
+    Trained,
+    carry_out,
+    heads_of,
+    recipe_of,
+    search_of,
+    searched,
+)
+from innerloop_studies.papers.metantk.table import difference, line_of, of, spread, within_limits
 from innerloop_studies.reproduce.rows import Row
 
 TASKS = 30
@@ -207,16 +216,16 @@ def test_photographs_are_enlarged_and_split_by_class(tmp_path: Path, monkeypatch
 def test_a_case_is_searched_trained_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     case = Case("smoke", "glyphs", "Largest", 0)
-    outcome = one_run(case)
+    outcome = carry_out([case], print)[case]
     assert from_table(outcome.genotype)
     assert outcome.search is not None
     assert outcome.search.measured > 0
     kept = sorted(path.name for path in (tmp_path / "runs" / "reproduce-parts" / "metantk-nas").iterdir())
     assert len(kept) == 2
-    monkeypatch.setattr("innerloop_studies.papers.metantk.searches.search", None)  # it is not called again
-    monkeypatch.setattr("innerloop_studies.papers.metantk.runs.fit_parts", None)
-    assert one_run(case) == outcome
-    assert searched(case) == outcome.search
+    monkeypatch.setattr("innerloop_studies.papers.metantk.nas.search", None)  # it is not called again
+    monkeypatch.setattr("innerloop_studies.papers.metantk.nas.fit_parts", None)
+    assert carry_out([case], print)[case] == outcome
+    assert searched([case])[case] == outcome.search
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from innerloop_studies.papers.further.rate_runs import Case
-from innerloop_studies.papers.further.rate_table import GRID, Entry
 from innerloop_studies.papers.further.rate_unseen import Unseen, _against_rules, _divisor, _rows, cases
+from innerloop_studies.papers.further.rates import GRID, Case, Entry
 from innerloop_studies.reproduce import find
 
 SCORES = [0.2, 0.2, 0.3, 0.4, 0.5, 0.4, 0.3, 0.2]

@@ -10,8 +10,8 @@ from innerloop.report.plots.style import new_figure
 from innerloop.runs.manifest import read_manifest
 from innerloop_studies import reproduce
 from innerloop_studies.reproduce import find
-from innerloop_studies.reproduce.batch import select
 from innerloop_studies.reproduce.rows import Reproduction, row
+from innerloop_studies.reproduce.runs import select
 from support.pages import read
 
 
@@ -33,7 +33,8 @@ def fakes(monkeypatch, tmp_path):
         return run
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("innerloop_studies.reproduce.carry_out.find", made)
+    monkeypatch.setattr("innerloop_studies.reproduce.find", made)
+    monkeypatch.setattr("innerloop_studies.reproduce.runs.made_by", lambda name: {"version": 1})
     before = dict(reproduce.REPRODUCTIONS)
     reproduce.REPRODUCTIONS.clear()
     for name in ("good", "bad", "other"):
@@ -107,18 +108,15 @@ def test_for_people_there_is_a_line_each_and_a_table(fakes, capsys):
     assert "1 of 2 statements hold, 1 of 2 are as recorded" in shown.out
 
 
-def test_members_whose_source_changed_are_not_kept(fakes, monkeypatch):
+def test_members_whose_version_was_raised_are_not_kept(fakes, monkeypatch):
     calls, does = fakes
-    does["bad"] = KeyboardInterrupt()
+    does["other"] = KeyboardInterrupt()
     assert main(["reproduce", "all"]) == 130
-    does["bad"] = (True, True)
-    sources = {"good": "another", "bad": None, "other": None}
-    monkeypatch.setattr(
-        "innerloop_studies.reproduce.members.source_hash", lambda module: sources[module.rpartition(".")[2]]
-    )
+    does["other"] = (True, True)
+    monkeypatch.setattr("innerloop_studies.reproduce.runs.made_by", lambda n: {"version": 1 + (n == "good")})
     calls.clear()
     assert main(["reproduce", "all"]) == 0
-    assert calls == ["good", "bad", "other"]
+    assert calls == ["good", "other"]
 
 
 def test_an_interrupted_batch_goes_on_where_it_was(fakes, capsys, tmp_path):
@@ -180,7 +178,7 @@ def test_a_real_one_beside_one_that_fails(monkeypatch, tmp_path, capsys):
         return find(name)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("innerloop_studies.reproduce.carry_out.find", find_or_fail)
+    monkeypatch.setattr("innerloop_studies.reproduce.find", find_or_fail)
     code, result = answer(capsys, "bridge-fig1", "landscape-fig1")
     assert code == 1
     assert result["failed"] == ["bridge-fig1"]

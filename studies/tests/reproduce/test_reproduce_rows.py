@@ -7,7 +7,7 @@ import pytest
 
 from innerloop.core.statistics import Interval
 from innerloop_studies.papers.further import rate_regret
-from innerloop_studies.papers.further.rate_table import GRID, Entry
+from innerloop_studies.papers.further.rates import GRID, Entry
 from innerloop_studies.papers.landscape import fig8 as landscape_fig8
 from innerloop_studies.papers.landscape import table1 as landscape_table1
 from innerloop_studies.papers.landscape import table2 as landscape_table2

@@ -15,9 +15,9 @@ from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.tasks.hard_groups import group_errors
-from innerloop.theory.estimates.landscape_features import Step, has_constant, look_at
-from innerloop.theory.estimates.landscape_tasks import LINEAR, TaskLandscape, task_landscape
-from innerloop.theory.permuted import PLAIN, REASON
+from innerloop.theory.landscape.features import Step, has_constant, look_at
+from innerloop.theory.landscape.permuted import PLAIN, REASON
+from innerloop.theory.landscape.tasks import LINEAR, TaskLandscape, task_landscape
 
 TASKS = 64
 """Tasks that the rate is estimated from."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 
 from innerloop.data.archives import Archive
 from innerloop.data.catalogue import Classes
-from innerloop.data.layouts.cifar100 import cifar100
-from innerloop.data.layouts.cub import cub
-from innerloop.data.layouts.layout import Layout as Layout
-from innerloop.data.layouts.layout import Progress as Progress
-from innerloop.data.layouts.mini_imagenet import mini_imagenet
-from innerloop.data.layouts.omniglot import omniglot
-from innerloop.data.layouts.tiered_imagenet import tiered_imagenet
+from innerloop.data.layouts.layout import Layout
 
-LAYOUTS: dict[str, Callable[[Sequence[Archive], Classes], Layout]] = {
-    "omniglot": omniglot,
-    "cifar100": cifar100,
-    "mini-imagenet": mini_imagenet,
-    "tiered-imagenet": tiered_imagenet,
-    "cub": cub,
-}
+
+def read_layout(name: str, archives: Sequence[Archive], classes: Classes) -> Layout:
+    """What the archives hold: the function ``name`` of the module ``name`` says it."""
+    function = name.replace("-", "_")
+    layout: Layout = getattr(import_module(f"{__name__}.{function}"), function)(archives, classes)
+    return layout

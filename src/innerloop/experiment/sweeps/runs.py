@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,21 +36,45 @@ PRUNED = "pruned"
 ENDED = ("finished", DIVERGED, PRUNED)
 """Runs that a sweep does not touch again."""
 
+STOPS = "stops"
+"""In the folder of a sweep: a file for every run that is told to stop."""
+
 PULSE = 0.5
 """Seconds between looks at a run that is under way."""
 
 _INTERRUPTED = 130
 
-Say = Callable[[str], None]
-Child = subprocess.Popen[str]
-Watch = Callable[[Child], None]
+
+class RunJob(NamedTuple):
+    """One run as plain data: what a worker on any machine needs to carry it out.
+
+    Attributes:
+        label: the name of its folder.
+        file: its recipe.
+        folder: that of the sweep.
+        share: cores that it gets.
+        named: code from outside that it may import, which was typed or trusted when the sweep began.
+    """
+
+    label: str
+    file: str
+    folder: str
+    share: int
+    named: dict[str, str]
+
+
+class RunEnd(NamedTuple):
+    """How a run ended: its directory, or why there is no result."""
+
+    run: str | None
+    failed: str = ""
+    interrupted: bool = False
 
 
 class FailedRunError(UserError):
-    """A run of a sweep ended in an error; ``reason`` is what it said last."""
+    """A run of a sweep ended in an error, which its process said last."""
 
     def __init__(self, label: str, reason: str) -> None:
-        self.reason = reason
         super().__init__(
             f"{label} failed ({reason}). The other runs are kept: run the same sweep again to go on."
         )
@@ -59,6 +82,9 @@ class FailedRunError(UserError):
 
 class InterruptedRunError(UserError):
     """A run of a sweep was interrupted; it has a checkpoint."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(f"{label} was interrupted: run the same sweep again to go on.")
 
 
 class Validated(NamedTuple):
@@ -69,91 +95,72 @@ class Validated(NamedTuple):
     ci95: float
 
 
-def run_cell(
-    cell: Cell, folder: Path, share: int, say: Say, running: set[Child], watch: Watch | None = None
-) -> Path:
-    """Trains, resumes, or finds finished one run, in a process of its own."""
-    earlier = list_runs_of(folder, cell.label)
-    if has_ended(earlier):
-        say(f"{cell.label}: {read_status(earlier[-1])} before")
-        return earlier[-1]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(share), **ends_with_parent()}
-    command = ["resume", str(earlier[-1])] if earlier else ["train", str(_cell_file(cell, folder, share))]
-    if _passes_trust(cell, earlier):
-        command.append("--trust")
-    say(f"{cell.label}: {command[0]}")
-    with subprocess.Popen(
-        python_command("-m", "innerloop", *command, "--json"),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as child:
-        running.add(child)
-        try:
-            out, errors = _awaited(child, watch)
-        finally:
-            running.discard(child)
-    if child.returncode:
-        return _not_finished(cell, folder, child.returncode, errors, say)
-    return Path(json.loads(out.strip().splitlines()[-1])["run"])
-
-
-def _cell_file(cell: Cell, folder: Path, share: int) -> Path:
+def job_of(cell: Cell, folder: Path, share: int) -> RunJob:
+    """The run of a cell as a job; writes its recipe into the folder of the sweep."""
     run = cell.recipe.run.model_copy(update={"folder": str(folder), "threads": share})
     recipe = cell.recipe.model_copy(update={"name": cell.label, "run": run})
     path = folder / "cells" / f"{cell.label}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text_atomic(path, recipe_to_toml(recipe))
-    return path
+    named = {key: str(name) for key, name in foreign_code(cell.recipe).items()}
+    return RunJob(cell.label, str(path), str(folder), share, named)
 
 
-def _awaited(child: Child, watch: Watch | None) -> tuple[str, str]:
-    if watch is None:
-        return child.communicate()
+def carry_out(job: RunJob) -> RunEnd:
+    """Trains or resumes one run in a process of its own, which ends with this one; or finds it finished."""
+    folder = Path(job.folder)
+    earlier = list_runs_of(folder, job.label)
+    # a process that was killed leaves a run that finishes its step; nobody else may write meanwhile
+    while earlier and is_worked_on(earlier[-1]):
+        time.sleep(PULSE)
+    if has_ended(earlier):
+        return RunEnd(str(earlier[-1]))
+    command = ["resume", str(earlier[-1])] if earlier else ["train", job.file]
+    if _passes_trust(job, earlier):
+        command.append("--trust")
+    with subprocess.Popen(
+        python_command("-m", "innerloop", *command, "--json"),
+        env={**os.environ, "OMP_NUM_THREADS": str(job.share), **ends_with_parent()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        out, errors = _awaited(child, folder / STOPS / job.label)
+    if not child.returncode:
+        return RunEnd(json.loads(out.strip().splitlines()[-1])["run"])
+    made = list_runs_of(folder, job.label)
+    if made and read_status(made[-1]) == DIVERGED:
+        return RunEnd(str(made[-1]))  # a row of the table: the other runs go on
+    if child.returncode == _INTERRUPTED:
+        return RunEnd(str(made[-1]) if made else None, interrupted=True)
+    silent = f"killed by {signal.Signals(-child.returncode).name}" if child.returncode < 0 else "no message"
+    return RunEnd(None, (errors.strip().splitlines() or [silent])[-1])
+
+
+def _awaited(child: subprocess.Popen[str], stop: Path) -> tuple[str, str]:
+    """What a run has written, at its end; it is told to end, with a checkpoint, once there is a stop file."""
+    told = False
     while True:
         try:
             return child.communicate(timeout=PULSE)
         except subprocess.TimeoutExpired:
-            try:
-                watch(child)
-            except BaseException:
-                child.terminate()  # a bug of ours does not leave a run that nobody looks at
-                raise
+            if not told and stop.exists():
+                told = True
+                child.terminate()
 
 
-def _not_finished(cell: Cell, folder: Path, code: int, errors: str, say: Say) -> Path:
-    made = list_runs_of(folder, cell.label)
-    if made and read_status(made[-1]) == DIVERGED:
-        say(f"{cell.label}: {read_manifest(made[-1])['reason']}")
-        return made[-1]  # a row of the table: the other runs go on
-    if code == _INTERRUPTED:
-        raise InterruptedRunError(f"{cell.label} was interrupted: run the same sweep again to go on.")
-    silent = f"killed by {signal.Signals(-code).name}" if code < 0 else "no message"
-    raise FailedRunError(cell.label, (errors.strip().splitlines() or [silent])[-1])
+def stop_run(folder: Path, label: str) -> None:
+    """Tells a run that is under way, wherever it is, to save a checkpoint and end."""
+    (folder / STOPS).mkdir(exist_ok=True)
+    (folder / STOPS / label).touch()
 
 
-def stop(running: set[Child], grace: float = 2.0) -> None:
-    """Ends the runs that are under way; each keeps a checkpoint.
-
-    Ctrl-C reaches them by itself, a signal to this process alone does not: those that have not noticed after
-    ``grace`` seconds are told.
-    """
-    deadline = time.monotonic() + grace
-    for child in list(running):
-        try:
-            child.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.terminate()
-
-
-def _passes_trust(cell: Cell, earlier: list[Path]) -> bool:
-    """Whether the child may import what its file names: code that we were told to trust, and no other.
+def _passes_trust(job: RunJob, earlier: list[Path]) -> bool:
+    """Whether the process may import what its file names: code that we were told to trust, and no other.
 
     That of the cell was typed or trusted here. A run that lies in the folder already may name anything.
     """
-    named = foreign_code(cell.recipe)
-    return bool(named) and (not earlier or foreign_code(read_recipe(str(earlier[-1]))) == named)
+    return bool(job.named) and (not earlier or foreign_code(read_recipe(str(earlier[-1]))) == job.named)
 
 
 def list_runs_of(folder: Path, label: str) -> list[Path]:

@@ -17,7 +17,7 @@ from innerloop.experiment.recipe.protocols import brief
 SEED = "run.seed"
 Scores = NDArray[np.float64]
 
-_LOST = {"diverged": "not finite", "pruned": "stopped early", "failed": "not run to its end"}
+_LOST = {"diverged": "not finite", "pruned": "stopped early"}
 """Why a run has no score, by what became of it."""
 
 
@@ -69,19 +69,13 @@ class SweepResult(NamedTuple):
         runs: their directories.
         table: one row per setting apart from the seed, best first.
         notes: warnings.
-        study: what a shared or drawn sweep is called in the journal; None for any other.
-        journal: where that is.
-        drawn: whether runs were drawn, and are ordered by validation.
-        report: the page of a shared or drawn sweep.
+        report: the page of a sweep whose runs were drawn, and are ordered by validation; None for a grid.
     """
 
     folder: Path
     runs: list[Path]
     table: list[SweepRow]
     notes: list[str]
-    study: str | None = None
-    journal: Path | None = None
-    drawn: bool = False
     report: Path | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,10 +86,7 @@ class SweepResult(NamedTuple):
             "table": [row._asdict() for row in self.table],
             "notes": self.notes,
         }
-        if self.study is None:
-            return told
-        shared = {"study": self.study, "journal": str(self.journal), "drawn": self.drawn}
-        return {**told, **shared, "report": str(self.report)}
+        return told if self.report is None else {**told, "drawn": True, "report": str(self.report)}
 
 
 def table_of(results: list[SweptRun], by_validation: bool = False) -> list[SweepRow]:

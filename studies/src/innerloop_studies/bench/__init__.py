@@ -1,9 +1,9 @@
 """Side by side with peers, here and now: one file per benchmark.
 
-A module ``innerloop_studies.bench.maml_sine`` (dashes become underscores) states ``WHAT`` it measures, and as
-``VERSION`` which numbers these are: raise it when a side or a case changes. It has
-``run(*, quick, say) -> Report``, and ``figure(report)`` if its result can be drawn. What it states is read,
-not imported, so that nothing here imports torch.
+A module ``innerloop_studies.bench.maml_sine`` (dashes become underscores) states its ``TITLE`` and a
+``VERSION`` that is raised by hand when a side or a case changes. It has ``run(*, quick, say) -> Report``, and
+``figure(report)`` if its result can be drawn. What it states is read, not
+imported: nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from innerloop.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from innerloop_studies.bench.rows import Report
+    from innerloop_studies.bench.harness import Report
 
-_STATED = re.compile(r'^WHAT = "(.+)"$\n^VERSION = (\d+)$', re.MULTILINE)
+_STATED = re.compile(r'^TITLE = "(.+)"$\n^VERSION = (\d+)$', re.MULTILINE)
 
 
 class Benchmark(NamedTuple):

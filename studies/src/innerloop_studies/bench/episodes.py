@@ -5,7 +5,6 @@ Run as a module (``python -m innerloop_studies.bench.episodes``) it is the child
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.child import thread_limits
-from innerloop_studies.bench.harness import Measured, Say
-from innerloop_studies.bench.messages import Answer, Spec
-from innerloop_studies.bench.rows import Report, Row, Side, busy, comparison
-from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Report, Say, Side, busy, comparison, thread_limits
+from innerloop_studies.bench.worker import Spec, Worker, serve
 
-WHAT = "Omniglot episodes to float tensors, one thread, against a numpy gather per episode"
+TITLE = "Omniglot episodes to float tensors, one thread, against a numpy gather per episode"
 VERSION = 1
 
 WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
@@ -43,7 +39,6 @@ def numpy_gather(images: NDArray[np.uint8]) -> Callable[[], Any]:
     y_query = torch.arange(WAYS).repeat_interleave(QUERIES)
 
     def episode() -> tuple[Any, ...]:
-        """One episode as four tensors."""
         classes = rng.choice(len(images), WAYS, replace=False)
         order = rng.random((WAYS, DRAWINGS)).argsort(1)[:, : SHOTS + QUERIES]
         x = images[classes[:, None], order] * scale
@@ -65,7 +60,6 @@ def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
     done = 0
 
     def call() -> Any:
-        """The next episodes, alone or in batches."""
         nonlocal done
         first, done = done, done + PER_CALL
         if size == 1:
@@ -77,45 +71,34 @@ def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
     return call
 
 
-class EpisodesWorker(Worker):
-    """Answers like the other benchmarks' worker, for these sides."""
+def build(spec: Spec) -> Callable[[], Any]:
+    """The side asked for by ``side``, ``batch`` and ``classes``, on one thread."""
+    import torch
 
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:  # noqa: ARG002
-        """Builds a side on one thread, and calls it once."""
-        import torch
-
-        torch.set_num_threads(1)
-        keep_freed_memory()
-        images = pictures(spec.get("classes", CLASSES))
-        self.call = numpy_gather(images) if spec["side"] == "numpy" else ours(images, spec["batch"])
-        start = time.perf_counter()
-        self.call()
-        return {"first_call_s": time.perf_counter() - start}
+    torch.set_num_threads(1)
+    images = pictures(spec.get("classes", CLASSES))
+    return numpy_gather(images) if spec["side"] == "numpy" else ours(images, spec["batch"])
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """All sides take turns, each in a process of its own with one thread."""
+    """All sides take turns, each in a process of its own with one thread; times are of 1,000 episodes."""
     base = {"threads": 1, **(sizes or {})}
     sides = [Side("numpy", {"side": "numpy", **base})]
     for name, batch in zip(AT_LEAST, (1, BATCH), strict=True):
         sides.append(Side(name, {"side": "ours", "batch": batch, **base}))
     turns = (3, 0.3, 0.0) if quick else (15, 1.0, harness.PATIENCE)
     with harness.started(sides, MODULE, environment=lambda _: thread_limits(1)) as all_sides:
-        measurement = harness.measured(all_sides, *turns, scale=lambda _: 1000 / PER_CALL)
-    rows = [_row(name, measurement) for name in AT_LEAST]
-    for row in rows:
-        say(f"{row['case']}: {row['ratio']:.2f}×; {row['notes']}")
+        measured = harness.measured(all_sides, *turns, scale=lambda _: 1000 / PER_CALL)
+    rows, peer = [], measured.timings["numpy"]
+    for name, at_least in AT_LEAST.items():
+        mine = measured.timings[name]
+        speeds = f"{1e6 / mine.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"
+        case = f"1,000 episodes, {WAYS}-way {SHOTS}-shot {QUERIES}-query, {name}"
+        notes = [speeds, *busy(measured.bystanders)]
+        rows.append(comparison(case, "numpy gather", mine, peer, at_least, notes))
+        say(f"{case}: {rows[-1]['ratio']:.2f}×; {rows[-1]['notes']}")
     return {"cases": rows, "machine": harness.machine()}
 
 
-def _row(name: str, measurement: Measured) -> Row:
-    """Milliseconds are per 1,000 episodes."""
-    ours, peer = measurement.timings[name], measurement.timings["numpy"]
-    speeds = f"{1e6 / ours.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"
-    case = f"1,000 episodes, {WAYS}-way {SHOTS}-shot {QUERIES}-query, {name}"
-    notes = [speeds, *busy(measurement.bystanders)]
-    return comparison(case, "numpy gather", ours, peer, AT_LEAST[name], notes)
-
-
 if __name__ == "__main__":
-    serve(EpisodesWorker())
+    serve(Worker(build))

@@ -1,40 +1,97 @@
 """Thousands of few-shot heads at once, against a loop of scikit-learn's estimators.
 
-Run as a module (``python -m innerloop_studies.bench.heads``) it is the child process of one side.
+Run as a module (``python -m innerloop_studies.bench.heads``) it is the child process of one side. Nothing
+here imports torch until it is needed: scikit-learn's side must run without it.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.child import Child, thread_limits
-from innerloop_studies.bench.harness import Array, Measured, Say
-from innerloop_studies.bench.heads_solutions import (
-    DIMENSIONS,
-    DTYPES,
-    SHOTS,
-    WAYS,
-    C,
-    estimator,
-    problems,
-    solutions,
-)
-from innerloop_studies.bench.messages import Answer, Spec
-from innerloop_studies.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Array, Child, Measured, Report, Row, Say
+from innerloop_studies.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
 
-WHAT = "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators"
+TITLE = "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators"
 VERSION = 1
-
 MODULE = "innerloop_studies.bench.heads"
 PROBLEMS = 2000
 LOOPED = 100  # problems of a peer's block; a loop takes twenty times as long for twenty times as many
 AT_LEAST = {"logistic": 20.0}
+WAYS, SHOTS, QUERIES, DIMENSIONS = 5, 5, 100, 640
+TIGHT = 40  # problems that scikit-learn also solves at tol=1e-10, for the comparison of solutions
+C = {"logistic": 3.0, "svm": 1.0, "svc": 1.0, "crammer-singer": 0.1}
+DTYPES = ("float32", "float64")
+
+
+def problems(count: int, normalise: bool, dimensions: int, queries: int = 0) -> tuple[Array, Array, Array]:
+    """Non-negative features around overlapping class means: support, its labels, and queries; float32."""
+    rng = np.random.default_rng(0)
+    means = np.float32(0.3) * rng.standard_normal((count, WAYS, 1, dimensions), np.float32)
+
+    def draw(n: int) -> Array:
+        x = np.maximum(rng.standard_normal((count, WAYS, n, dimensions), np.float32) + means, 0)
+        if normalise:
+            x /= np.linalg.norm(x, axis=-1, keepdims=True)
+        return x.reshape(count, WAYS * n, dimensions)
+
+    y = np.tile(np.repeat(np.arange(WAYS), SHOTS), (count, 1))
+    return draw(SHOTS), y, draw(queries)
+
+
+def estimator(head: str, **options: Any) -> Any:
+    """Scikit-learn's, with its own tolerance unless one is given."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import SVC, LinearSVC
+
+    if head == "svc":
+        return SVC(**{"kernel": "linear", "C": C[head], **options})
+    if head == "logistic":
+        return LogisticRegression(**{"C": C[head], "max_iter": 1000, **options})
+    kind = "crammer_singer" if head == "crammer-singer" else "ovr"
+    return LinearSVC(**{"C": C[head], "multi_class": kind, **options})
+
+
+def solutions(normalise: bool, sizes: dict[str, int]) -> dict[str, float]:
+    """How logistic regressions differ from scikit-learn's at tol=1e-10: objective, and labels of queries."""
+    import torch
+
+    from innerloop import solvers
+
+    count, dimensions = min(TIGHT, sizes.get("looped", TIGHT)), sizes.get("dimensions", DIMENSIONS)
+    drawn = problems(count, normalise, dimensions, QUERIES)
+    warnings.simplefilter("ignore")
+    tight = [estimator("logistic", tol=1e-10, max_iter=100_000) for _ in range(count)]
+    fitted = [m.fit(a.astype(np.float64), b) for m, a, b in zip(tight, *drawn[:2], strict=True)]
+    x, y, queries = (torch.from_numpy(part) for part in drawn)
+    weights = torch.from_numpy(np.stack([m.coef_ for m in fitted]))
+    bias = torch.from_numpy(np.stack([m.intercept_ for m in fitted]))
+    labels = solvers.scores((weights, bias), queries.double()).argmax(-1)
+    reference = objective(x, y, weights, bias)
+    out: dict[str, float] = {}
+    for name in DTYPES:
+        dtype = getattr(torch, name)
+        solved = solvers.logistic(x.to(dtype), y, WAYS, C=C["logistic"])
+        mine = objective(x, y, solved.weights.double(), solved.bias.double())
+        same = solvers.scores(solved, queries.to(dtype)).argmax(-1) == labels
+        out[f"objective {name}"] = float(((mine - reference) / reference).abs().max())
+        out[f"labels {name}"] = float(same.double().mean())
+    return out
+
+
+def objective(x: Any, y: Any, weights: Any, bias: Any) -> Any:
+    """Logistic regression's, per problem, in float64."""
+    import torch
+
+    outputs = x.double() @ weights.mT + bias[:, None]
+    loss = torch.nn.functional.cross_entropy(outputs.flatten(0, 1), y.flatten(), reduction="none")
+    return C["logistic"] * loss.view(y.shape).sum(1) + 0.5 * weights.square().sum((1, 2))
 
 
 def build(spec: Spec) -> Callable[[], Any]:
@@ -76,23 +133,19 @@ def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
 
 
 class HeadsWorker(Worker):
-    """Answers like the other benchmarks' worker, for these sides."""
+    """Ours also says whether all problems converged."""
 
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:  # noqa: ARG002
-        """Builds a side and runs it once; ours also says whether all problems converged."""
+    def prepare(self, spec: Spec) -> None:
+        """Scikit-learn's process is one without torch."""
         if spec["side"] == "ours":
             keep_freed_memory()
-        self.call = build(spec)
-        start = time.perf_counter()
-        solved = self.call()
-        took = time.perf_counter() - start
-        if spec["side"] != "ours":
-            return {"first_call_s": took}
-        return {
-            "first_call_s": took,
-            "converged": float(solved.converged.double().mean()),
-            "steps": float(solved.iterations.double().mean()),
-        }
+
+    def remarks(self, outcome: Any) -> Answer:
+        """The share of problems that converged, and the steps that they took."""
+        if isinstance(outcome, list):
+            return {}
+        shares = {"converged": outcome.converged, "steps": outcome.iterations}
+        return {name: float(value.double().mean()) for name, value in shares.items()}
 
     def solutions(self, normalise: bool, sizes: dict[str, int]) -> Answer:
         """See :func:`solutions`."""
@@ -110,53 +163,47 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Row]:
     """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
-    from innerloop.core.cores import available_cores
-
     base, counts = {"head": head, "normalise": normalise, "sizes": sizes}, sorted({1, available_cores()})
     sides = [
         side
         for who in ("ours", "scikit-learn")
         for dtype in DTYPES
-        for side in on_threads(f"{who} {dtype}", {**base, "side": who, "dtype": dtype}, counts)
+        for side in harness.on_threads(f"{who} {dtype}", {**base, "side": who, "dtype": dtype}, counts)
     ]
-    looped = sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED)
-
-    def scale(side: Side) -> float:
-        """A peer solves fewer problems, so its time is scaled to as many as ours."""
-        return 1.0 if side.spec["side"] == "ours" else looped
-
-    with harness.started(sides, MODULE, environment=lambda s: thread_limits(s.spec["threads"])) as both:
+    scale = harness.peers_times(sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED))
+    with harness.started(sides, MODULE, environment=harness.limited) as both:
         off: dict[str, float] = {}
         if head == "logistic":
             with Child("solutions", MODULE) as child:  # torch and scikit-learn in one process: apart
                 off = child.ask("solutions", normalise=normalise, sizes=sizes)
         turns = (3, 0.5, 0.0) if quick else (9, 1.0, harness.PATIENCE)
-        measurement = harness.measured(both, *turns, scale=scale)
+        measured = harness.measured(both, *turns, scale=scale)
     title = f"{head}, {WAYS}-way {SHOTS}-shot, {'unit length' if normalise else 'as they come'}"
     rows = []
     for dtype in DTYPES:
-        ours, peer = better(measurement.timings, f"ours {dtype}"), better(measurement.timings, "scikit-learn")
-        notes = _notes(dtype, measurement, both.answers[f"ours {dtype}@1"], off)
-        name, promised = peer.side.name.partition("@")[0], AT_LEAST.get(head)
-        row = comparison(f"{title}, {dtype}", name, ours, peer, promised, notes)
+        ours = harness.better(measured.timings, f"ours {dtype}")
+        peer = harness.better(measured.timings, "scikit-learn")
+        notes = _notes(dtype, measured, both.answers[f"ours {dtype}@1"], off)
+        name = peer.side.name.partition("@")[0]
+        row = harness.comparison(f"{title}, {dtype}", name, ours, peer, AT_LEAST.get(head), notes)
         say(f"{row['case']}: {row['ratio']:.0f}×; {row['notes']}")
         rows.append(row)
     return rows
 
 
-def _notes(dtype: str, measurement: Measured, answer: Answer, off: dict[str, float]) -> list[str]:
+def _notes(dtype: str, measured: Measured, answer: Answer, off: dict[str, float]) -> list[str]:
     """All times of the peer, whether ours converged, and how the solutions differ where that is known."""
-    peers = [t for name, t in measurement.timings.items() if name.startswith("scikit-learn")]
-    told = ", ".join(f"{t.side.name.removeprefix('scikit-learn ')} {t.ms:,.0f} ms" for t in peers)
-    notes = [f"scikit-learn's better of {told}"]
+    peers = [t for name, t in measured.timings.items() if name.startswith("scikit-learn")]
+    times = ", ".join(f"{t.side.name.removeprefix('scikit-learn ')} {t.ms:,.0f} ms" for t in peers)
+    notes = [f"scikit-learn's better of {times}"]
     notes += [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
     if off:
         notes += [
             f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10",
             f"{100 * off[f'labels {dtype}']:.2f} % of labels the same",
         ]
-    return [*notes, *busy(measurement.bystanders)]
+    return [*notes, *harness.busy(measured.bystanders)]
 
 
 if __name__ == "__main__":
-    serve(HeadsWorker())
+    serve(HeadsWorker(build))

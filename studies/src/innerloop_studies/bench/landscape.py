@@ -6,7 +6,6 @@ it. Run as a module (``python -m innerloop_studies.bench.landscape``) it is the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,10 @@ import numpy as np
 
 from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Say
-from innerloop_studies.bench.messages import Answer, Spec
-from innerloop_studies.bench.rows import Report, Row, better, busy, comparison, on_threads
-from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Array, Report, Row, Say
+from innerloop_studies.bench.worker import Spec, Worker, serve
 
-WHAT = "10,000 task environments at d = 10 in one call, against a numpy loop over environments"
+TITLE = "10,000 task environments at d = 10 in one call, against a numpy loop over environments"
 VERSION = 1
 
 ENVIRONMENTS, DIM, RATE, SHOTS = 10_000, 10, 0.9, 50
@@ -68,20 +65,6 @@ def build(spec: Spec) -> Callable[[], Any]:
     return lambda: numpy_loop(s, w)
 
 
-class LandscapeWorker(Worker):
-    """Answers like the other benchmarks' worker, for these sides."""
-
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
-        """Builds a side, runs it once, and writes its gains to a file."""
-        keep_freed_memory()
-        self.call = build(spec)
-        start = time.perf_counter()
-        gains = self.call()
-        if gradient:
-            np.save(gradient, np.asarray(gains))
-        return {"first_call_s": time.perf_counter() - start}
-
-
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Solutions, risks and gains of 10,000 environments of two and of ten tasks at d = 10."""
     rows = [one_case(tasks, quick, say, sizes or {}) for tasks in (TASKS[:1] if quick else TASKS)]
@@ -92,20 +75,14 @@ def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
     """Both sides on one thread and on all; each at its better count."""
     count, dim = sizes.get("environments", ENVIRONMENTS), sizes.get("dim", DIM)
     base = {"environments": count, "tasks": tasks, "dim": dim}
-    counts = sorted({1, available_cores()})
-    sides = [s for who in ("ours", "numpy-loop") for s in on_threads(who, {**base, "side": who}, counts)]
+    sides = harness.each_on_threads(("ours", "numpy-loop"), base, sorted({1, available_cores()}))
     with harness.started(sides, MODULE) as both:
         off = disagreement(list(both.results.values()))
-        measurement = harness.measured(both, *((3, 0.2, 0.0) if quick else (9, 0.4, harness.PATIENCE)))
-    row = comparison(
-        f"{count:,} environments of {tasks} tasks, d={dim}, float64",
-        "numpy-loop",
-        better(measurement.timings, "ours"),
-        better(measurement.timings, "numpy"),
-        AT_LEAST if tasks == TASKS[0] else None,
-        [f"gains differ by at most {off:.0e}", *busy(measurement.bystanders)],
-    )
-    say(f"{row['case']}: {row['ratio']:.0f}×; {row['notes']}")
+        measured = harness.measured(both, *((3, 0.2, 0.0) if quick else (9, 0.4, harness.PATIENCE)))
+    case = f"{count:,} environments of {tasks} tasks, d={dim}, float64"
+    at_least = AT_LEAST if tasks == TASKS[0] else None
+    row = measured.row(case, "numpy-loop", at_least, [f"gains differ by at most {off:.0e}"])
+    say(f"{case}: {row['ratio']:.0f}×; {row['notes']}")
     return row
 
 
@@ -118,4 +95,4 @@ def disagreement(gains: list[Array]) -> float:
 
 
 if __name__ == "__main__":
-    serve(LandscapeWorker())
+    serve(Worker(build, np.asarray))

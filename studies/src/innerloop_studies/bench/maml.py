@@ -1,21 +1,194 @@
-"""What the MAML benchmarks share: sides, cases, and a table row for every pair."""
+"""What the benchmarks of meta-gradients share: workloads, sides, their worker, and a row for every pair.
+
+Run as a module (``python -m innerloop_studies.bench.maml``) it is the child process of one side.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from innerloop_studies.bench import harness, peers
-from innerloop_studies.bench.harness import Comparison, Say
-from innerloop_studies.bench.machine import Machine
-from innerloop_studies.bench.messages import Spec
-from innerloop_studies.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
+import torch
+import torch.nn.functional as F
+
+from innerloop.core.losses import get_loss
+from innerloop.core.types import Loss, Params, TaskBatch
+from innerloop.learners.gradient import maml
+from innerloop.learners.objectives.episodic import episodic
+from innerloop.learners.proximal import imaml
+from innerloop.nets.convolutional import conv4
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import Network
+from innerloop.tasks.families import get_family
+from innerloop.tasks.sampler import make_sampler
+from innerloop.training.execution.gradients import meta_gradient
+from innerloop.training.execution.plan import Plan
+from innerloop_studies.bench import harness, maml_peers
+from innerloop_studies.bench.harness import Child, Measured, Report, Row, Say, Side, better, comparison
+from innerloop_studies.bench.worker import Answer, Machine, Spec, Worker, flat, peak_mb, serve
 
 PLAIN = "plain-loop"
 
+# ---- what is computed: parameters, tasks and settings, the same for all sides ----
+
+
+class Workload(NamedTuple):
+    """One meta-gradient to take."""
+
+    kind: str
+    network: Network
+    params: Params
+    batch: TaskBatch
+    loss: Loss
+    lr: float
+    steps: int
+
+
+def sine(steps: int, dtype: torch.dtype, tasks: int = 25, hidden: int = 40) -> Workload:
+    """Finn's sinusoids, 10 support and 10 query points, MLP 1-40-40-1."""
+    network = mlp(1, [hidden, hidden], 1)
+    sampler = make_sampler(get_family("sine"), seed=0, shots=10, queries=10, dtype=dtype)
+    batch = sampler.batch(0, tasks)
+    assert isinstance(batch, TaskBatch)
+    return Workload("mlp", network, _initial(network, dtype), batch, get_loss("mse"), 0.01, steps)
+
+
+def conv(
+    steps: int, dtype: torch.dtype, tasks: int = 4, ways: int = 5, queries: int = 15, filters: int = 64
+) -> Workload:
+    """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two."""
+    network = conv4(1, 28, ways, filters=filters, pooling="stride")
+    batch = _noise(tasks, ways, 1, queries, (1, 28, 28), dtype)
+    return Workload("conv", network, _initial(network, dtype), batch, get_loss("cross-entropy"), 0.01, steps)
+
+
+def pooled(
+    steps: int,
+    dtype: torch.dtype,
+    tasks: int = 4,
+    ways: int = 5,
+    shots: int = 5,
+    queries: int = 15,
+    filters: int = 32,
+    size: int = 84,
+) -> Workload:
+    """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
+    network = conv4(3, size, ways, filters=filters, pooling="max")
+    batch = _noise(tasks, ways, shots, queries, (3, size, size), dtype)
+    params = _initial(network, dtype)
+    return Workload("pooled", network, params, batch, get_loss("cross-entropy"), 0.01, steps)
+
+
+def _noise(
+    tasks: int, ways: int, shots: int, queries: int, shape: tuple[int, int, int], dtype: torch.dtype
+) -> TaskBatch:
+    generator = torch.Generator().manual_seed(1)
+    support, query = (
+        torch.randn(tasks, ways * n, *shape, generator=generator).to(dtype) for n in (shots, queries)
+    )
+    y_support, y_query = (torch.arange(ways).repeat(n).repeat(tasks, 1) for n in (shots, queries))
+    return TaskBatch(support, y_support, query, y_query, torch.arange(tasks))
+
+
+def _initial(network: Network, dtype: torch.dtype) -> Params:
+    params, _ = network.init(torch.Generator().manual_seed(0))
+    return {name: value.to(dtype) for name, value in params.items()}
+
+
+def workload(spec: Spec) -> Workload:
+    """The workload that a worker was asked for; ``sizes`` makes it smaller for tests."""
+    dtype = getattr(torch, spec.get("dtype", "float32"))
+    factories: dict[str, Callable[..., Workload]] = {"sine": sine, "conv": conv, "pooled": pooled}
+    return factories[spec["workload"]](spec["steps"], dtype, **spec.get("sizes", {}))
+
+
+# ---- sides ----
+
+
+def build(spec: Spec) -> Callable[[], Params]:
+    """The side that ``spec`` asks for: takes the meta-gradient once, and returns it by parameter name.
+
+    Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv", "pooled"),
+    ``steps``, ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``, ``implicit``
+    (iMAML), ``ranks`` (processes that have met, each of which calls this).
+    """
+    work = workload(spec)
+    if spec["side"] == "ours":
+        return ours(work, spec)
+    torch.set_num_threads(spec["threads"])
+    fields = tuple(work.batch[:4])
+    loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
+    if spec["side"] == PLAIN:
+        forward = maml_peers.FORWARDS[work.kind]
+        return lambda: maml_peers.meta_gradient(forward, loss, work.params, work.lr, work.steps, fields)
+    factory = {"higher": maml_peers.higher_gradient, "torchopt": maml_peers.torchopt_gradient}[spec["side"]]
+    return factory(work.kind, loss, work.params, work.lr, work.steps, fields)
+
+
+def ours(work: Workload, spec: Spec) -> Callable[[], Params]:
+    """The public way: a learner, an objective and a plan."""
+    options = {"compile": spec.get("compile", "off"), "ranks": spec.get("ranks", 1)}
+    plan = Plan(spec["mode"], spec["threads"], **options)
+    torch.set_num_threads(plan.intra_op)
+    if spec.get("implicit"):
+        learner = imaml(work.network, work.loss, work.lr, work.steps)
+    else:
+        kinds = {name: spec.get(name, False) for name in ("first_order", "checkpoint")}
+        learner = maml(work.network, work.loss, work.lr, work.steps, **kinds)
+    gradient = meta_gradient(episodic(learner, work.loss).loss, plan)
+    return lambda: gradient(work.params, {}, work.batch).grads
+
+
+TINY = {
+    "sine": {"tasks": 2, "hidden": 2},
+    "conv": {"tasks": 2, "ways": 2, "queries": 1, "filters": 2},
+    "pooled": {"tasks": 2, "ways": 2, "shots": 1, "queries": 1, "filters": 2, "size": 16},
+}
+
+
+class GradientWorker(Worker):
+    """A side of a comparison of meta-gradients; or a training run whose memory is looked at on the way."""
+
+    def __init__(self) -> None:
+        super().__init__(build, lambda grads: flat(grads[name] for name in sorted(grads)))
+
+    def prepare(self, spec: Spec) -> None:
+        """Imports whatever the side needs, so that it counts as a library."""
+        super().prepare(spec)
+        if spec.get("compile") != "full":
+            build({**spec, "sizes": TINY[spec["workload"]]})()
+
+    def train(self, spec: Spec) -> Answer:
+        """Sinusoid MAML by :func:`innerloop.training.fit`; the peak memory so far, every ``every`` steps."""
+        from innerloop.training.loop import fit  # here: its memory is not that of a meta-gradient
+        from innerloop.training.optimisers import make_optimiser
+        from innerloop.training.state import initial_state
+
+        work = sine(1, torch.float32)
+        seen: dict[int, float] = {}
+
+        def log(record: dict[str, Any]) -> None:
+            seen[record["step"]] = peak_mb()
+
+        fit(
+            episodic(maml(work.network, work.loss, work.lr, work.steps), work.loss),
+            initial_state(work.params, {}),
+            make_sampler(get_family("sine"), seed=0, shots=10, queries=10),
+            make_optimiser("adam", 1e-3),
+            steps=spec["steps"],
+            batch=work.batch.size,
+            plan=Plan(spec["mode"], spec["threads"], compile=spec["compile"]),
+            log=log,
+            log_every=spec["every"],
+        )
+        return {"peaks": seen}
+
+
+# ---- cases ----
+
 
 class Ours(NamedTuple):
-    """One way of ours."""
+    """One way of ours, and what is promised of it against whom."""
 
     name: str
     plan: Spec
@@ -41,44 +214,56 @@ def run_cases(
     machine = harness.machine(patience)
     speeds = ", ".join(f"{g:.0f} on {n}" for n, g in machine["sgemm_gflops"].items())
     say(f"{machine['cpu']}, {machine['cores']} cores; sgemm reaches {speeds} thread(s), in GFLOP/s")
-    available = peers.installed() if libraries else []
-    for name in peers.LIBRARIES:
+    available = maml_peers.installed() if libraries else []
+    for name in maml_peers.LIBRARIES:
         if libraries and name not in available:
             say(f"{name} is not installed and left out: pip install 'innerloop[peers]'")
     threads = [1] if quick else sorted({1, int(machine["cores"])})
+    peers = (PLAIN, *available)
     rows: list[Row] = []
     for steps, ways in cases:
         base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
-        sides = [
-            side for peer in (PLAIN, *available) for side in on_threads(peer, {**base, "side": peer}, threads)
-        ]
-        sides += [
-            side
-            for way in ways
-            for side in on_threads(way.name, {**base, "side": "ours", **way.plan}, way.threads or threads)
-        ]
-        result = harness.compare(
-            sides,
-            rounds=3 if quick else rounds,
-            block_seconds=0.05 if quick else 0.5,
-            say=say,
-            reference=sides[0].name,
-            patience=patience,
-            warm=warm,
-            exact=exact,
-        )
-        mine = table(steps, ways, result, (PLAIN, *available), machine, harness.flops(sides[0]), prefix)
+        sides = harness.each_on_threads(peers, base, threads)
+        for way in ways:
+            spec = {**base, "side": "ours", **way.plan}
+            sides += harness.on_threads(way.name, spec, way.threads or threads)
+        off = None if exact is None else _off_in_float64(sides, exact)
+        with harness.started(sides, say=say) as run:
+            off = harness.disagreement(run.results, sides[0].name) if off is None else off
+            say(
+                f"{len(sides)} sides compute the same meta-gradient{' in float64' if exact else ''} "
+                f"(largest relative difference {off:.1g})"
+            )
+            turns = (3, 0.05, patience) if quick else (rounds, 0.5, patience)
+            measured = harness.measured(run, *turns, warm=warm)
+        for remark in harness.busy(measured.bystanders):
+            say(f"{remark} meanwhile: measure again on an idle machine before quoting")
+        mine = table(steps, ways, measured, off, peers, machine, flops(sides[0]), prefix)
         for row in mine:
             say(f"{row['case']}: {row['ratio']:.2f}× {row['peer']}; {row['notes']}")
         rows += mine
     return {"cases": rows, "machine": machine}
 
 
+def _off_in_float64(sides: Sequence[Side], exact: Spec) -> float:
+    precise = [side._replace(spec={**side.spec, **exact, "dtype": "float64"}) for side in sides]
+    with harness.started(precise) as run:
+        return harness.disagreement(run.results, sides[0].name)
+
+
+def flops(side: Side) -> float:
+    """Floating point operations of one call, counted in a process of its own: counting costs memory."""
+    with Child(side.name) as child:
+        child.ask("setup", spec=side.spec)
+        return float(child.ask("flops")["flops"])
+
+
 def table(
     steps: int,
     ways: Sequence[Ours],
-    result: Comparison,
-    names: Sequence[str],
+    measured: Measured,
+    off: float,
+    peers: Sequence[str],
     machine: Machine,
     flops: float,
     prefix: str = "",
@@ -86,25 +271,22 @@ def table(
     """One row for every way of ours and every peer."""
     rows: list[Row] = []
     for way in ways:
-        ours = better(result.timings, f"{way.name}@")
-        threads = ours.side.spec["threads"]
+        ours = better(measured.timings, f"{way.name}@")
         gflops = flops / ours.ms / 1e6
-        for name in names:
-            peer = better(result.timings, f"{name}@")
-            case = f"{prefix}{steps} step{'s' if steps > 1 else ''}, {way.name}"
-            row = comparison(case, name, ours, peer, way.at_least.get(name), notes(ours, peer, result))
-            row |= {"gflops": gflops, "sgemm_share": gflops / machine["sgemm_gflops"][str(threads)]}
-            rows.append(row)
+        share = gflops / machine["sgemm_gflops"][str(ours.side.spec["threads"])]
+        case = f"{prefix}{steps} step{'s' if steps > 1 else ''}, {way.name}"
+        for name in peers:
+            peer = better(measured.timings, f"{name}@")
+            notes = [
+                f"gradients differ by {off:.1g}",
+                f"memory beyond libraries and data {ours.added_mb:.0f} MB, peer {peer.added_mb:.0f} MB",
+                *([f"first call {ours.first_call_s:.0f} s"] if ours.first_call_s > 1 else []),
+                *harness.busy(measured.bystanders),
+            ]
+            row = comparison(case, name, ours, peer, way.at_least.get(name), notes)
+            rows.append({**row, "gflops": gflops, "sgemm_share": share})
     return rows
 
 
-def notes(ours: Timing, peer: Timing, result: Comparison) -> list[str]:
-    """What a reader should know about a row."""
-    work = f"memory beyond libraries and data {ours.peak_mb - ours.empty_mb:.0f} MB"
-    parts = [
-        f"gradients differ by {result.disagreement:.1g}",
-        f"{work}, peer {peer.peak_mb - peer.empty_mb:.0f} MB",
-    ]
-    if ours.first_call_s > 1:
-        parts.append(f"first call {ours.first_call_s:.0f} s")
-    return [*parts, *busy(result.bystanders)]
+if __name__ == "__main__":
+    serve(GradientWorker())

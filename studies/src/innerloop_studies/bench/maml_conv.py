@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from innerloop.core.cores import available_cores
-from innerloop_studies.bench.harness import Say
+from innerloop_studies.bench.harness import Report, Say
 from innerloop_studies.bench.maml import Ours, run_cases
-from innerloop_studies.bench.rows import Report
 
-WHAT = "MAML on pictures of 28×28 (Conv4-64) and 84×84 (Conv4-32), 4 tasks, against the same as maml-sine"
+TITLE = "MAML on pictures of 28×28 (Conv4-64) and 84×84 (Conv4-32), 4 tasks, against the same as maml-sine"
 VERSION = 1
 
 CANONICAL = "canonical, "
@@ -19,7 +18,6 @@ def run(quick: bool = False, say: Say = print) -> Report:
     cores = (available_cores(),)
 
     def ways(in_processes: float, in_threads: float | None = None) -> list[Ours]:
-        """Our two ways, with what is promised of each."""
         promised = {} if in_threads is None else {"plain-loop": in_threads}
         return [
             Ours("processes", {"mode": "processes"}, {"plain-loop": in_processes}, cores),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from innerloop.training.execution.plan import compiler_works
-from innerloop_studies.bench.harness import Say
+from innerloop_studies.bench.harness import Report, Say
 from innerloop_studies.bench.maml import Ours, run_cases
-from innerloop_studies.bench.rows import Report
 
-WHAT = "MAML on sinusoids, MLP 1-40-40-1, 25 tasks, against a plain loop, higher and torchopt"
+TITLE = "MAML on sinusoids, MLP 1-40-40-1, 25 tasks, against a plain loop, higher and torchopt"
 VERSION = 1
 
 UNCOMPILED = {"plain-loop": 5.0, "higher": 8.0}

@@ -6,11 +6,9 @@ import statistics
 from typing import NamedTuple
 
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.child import Child
-from innerloop_studies.bench.harness import Say
-from innerloop_studies.bench.rows import Report, Row, block_of
+from innerloop_studies.bench.harness import Child, Report, Row, Say
 
-WHAT = "peak memory over thousands of meta-steps, of first-order and checkpointed loops, and of iMAML"
+TITLE = "peak memory over thousands of meta-steps, of first-order and checkpointed loops, and of iMAML"
 VERSION = 1
 
 GROWTH = 1.01
@@ -38,9 +36,7 @@ class Peak(NamedTuple):
 def run(quick: bool = False, say: Say = print) -> Report:
     """Long sinusoid runs by ``fit``, and single meta-gradients of Conv4 with five inner steps, and fifty."""
     steps, every = (200, 50) if quick else (3000, 100)
-    rows = [
-        growth(mode, compile, steps, every, say) for mode, compile in (("vmap", "off"), ("vmap", "trace"))
-    ]
+    rows = [growth("vmap", compile, steps, every, say) for compile in ("off", "trace")]
     rows += savings(quick, say)
     rows += [steadiness(name, 5, 10 if quick else 50, quick, say) for name in WAYS]
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
@@ -71,8 +67,9 @@ def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
     base = {"side": "ours", "workload": "conv", "steps": steps, "mode": "loop", "threads": 1}
     with Child("a meta-gradient") as child:
         child.ask("setup", spec={**base, **options})
-        block = block_of(child.ask("block", repeats=repeats))
-    return Peak(statistics.median(block.seconds) * 1e3, block.peak_mb - block.empty_mb, len(block.seconds))
+        block = child.ask("block", repeats=repeats)
+    ms = statistics.median(block["seconds"]) * 1e3
+    return Peak(ms, block["peak_mb"] - block["empty_mb"], len(block["seconds"]))
 
 
 def savings(quick: bool, say: Say) -> list[Row]:

@@ -1,4 +1,8 @@
-"""How the time of kernel predictions grows with the number of training samples."""
+"""MAML's kernel of 200 tasks in one Gram and two block products, against a loop over pairs of tasks.
+
+Also how the time of kernel predictions grows with the number of training samples. Run as a module
+(``python -m innerloop_studies.bench.metakernel``) it is the child process of one side.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.child import Child
-from innerloop_studies.bench.harness import Say
-from innerloop_studies.bench.messages import Answer, Spec
-from innerloop_studies.bench.report_parts import Growth
-from innerloop_studies.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Child, Report, Row, Say
+from innerloop_studies.bench.worker import Answer, Spec, Worker, serve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+TITLE = "MAML's kernel of 200 tasks against a loop over pairs; growth of kernel predictions"
+VERSION = 1
+MODULE = "innerloop_studies.bench.metakernel"
+TASKS = 200
+LOOPED = 30  # tasks of a peer's block: the number of pairs grows with their square
+AT_LEAST = 20.0
+POINTS = (250, 500, 1000, 2000, 4000)
 QUERIES, SUPPORTS, DIM, DEPTH, OUTPUTS = 10, 10, 10, 3, 5
 INNER = 0.1  # λτ
 METHODS = ("mtl", "anil", "maml")
@@ -31,76 +38,6 @@ def inputs(tasks: int) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(tasks, QUERIES + SUPPORTS, DIM, generator=generator, dtype=torch.float64)
     return x[:, :QUERIES], x[:, QUERIES:]
-
-
-def predictions(points: int, method: str, shots: int = QUERIES) -> float:
-    """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict."""
-    import torch
-
-    from innerloop.core.types import TaskBatch
-    from innerloop.kernels.analytic.networks import mlp_kernel
-    from innerloop.kernels.meta.descent import Descent
-    from innerloop.kernels.meta.predict import fit, predict_tasks
-
-    tasks = points // shots
-    query, support = inputs(tasks)
-    y, test = torch.randn(tasks, shots, OUTPUTS, dtype=torch.float64), inputs(20)
-    if method == "mtl":  # all samples are training samples: half of each task
-        batch = TaskBatch(support[:, :0], y[:, :0], query, y, torch.arange(tasks))
-    else:
-        batch = TaskBatch(support, y, query, y, torch.arange(tasks))
-    start = time.perf_counter()
-    options: dict[str, Any] = {} if method == "mtl" else {"inner": Descent(INNER), "split": True}
-    fitted = fit(mlp_kernel(DEPTH), batch, method, test=Descent(1.0), **options)  # type: ignore[arg-type]
-    predict_tasks(fitted, test[0], test[1], torch.randn(20, SUPPORTS, OUTPUTS, dtype=torch.float64))
-    return time.perf_counter() - start
-
-
-def seconds_by_size(points: list[int]) -> dict[str, list[float]]:
-    """Seconds of a fit and its predictions, by method and number of training samples: the better of two."""
-    predictions(points[0], "maml")  # warm
-    return {method: [min(predictions(p, method) for _ in range(2)) for p in points] for method in METHODS}
-
-
-def summary(points: list[int], seconds: dict[str, list[float]]) -> Growth:
-    """The times with their setting, and by which power they grow where that can be told."""
-    growth: Growth = {"points": points, "seconds": seconds, "outputs": OUTPUTS, "depth": DEPTH}
-    if len(points) > 1:
-        growth["exponent"] = {method: exponent(points, values) for method, values in seconds.items()}
-    return growth
-
-
-def exponent(points: list[int], seconds: list[float]) -> float:
-    """The slope of log time over log size between the last two sizes.
-
-    >>> exponent([1, 2, 4], [1.0, 1.0, 8.0])
-    3.0
-    """
-    return math.log(seconds[-1] / seconds[-2]) / math.log(points[-1] / points[-2])
-
-
-def figure(result: Report) -> Figure:
-    """Of a result of ``bench metakernel``: the growth of predictions, on logarithmic axes."""
-    from innerloop.report.plots.panels import line, panel, panels_figure
-
-    growth = result["growth"]
-    points = [float(p) for p in growth["points"]]
-    lines = [line(method.upper(), points, seconds) for method, seconds in growth["seconds"].items()]
-    last = growth["seconds"]["mtl"][-1]
-    law = line("∝ (N·n)²", points, [last * (p / points[-1]) ** 2 for p in points])
-    title = "seconds to fit and predict 20 test tasks"
-    one = panel("training samples N·n", title, [*lines, law], log_x=True, log_y=True)
-    return panels_figure([one], width=5.0)
-
-
-WHAT = "MAML's kernel of 200 tasks against a loop over pairs; growth of kernel predictions"
-VERSION = 1
-
-TASKS = 200
-LOOPED = 30  # tasks of a peer's block: the number of pairs grows with their square
-AT_LEAST = 20.0
-POINTS = (250, 500, 1000, 2000, 4000)
-MODULE = "innerloop_studies.bench.metakernel"
 
 
 def at_once(tasks: int, given: bool) -> Callable[[], Any]:
@@ -130,20 +67,17 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
     gram = kernel(whole, whole).ntk if given else None
 
     def block(i: int, j: int) -> Any:
-        """The Gram of two tasks."""
         if gram is not None:
             return gram[i * size : (i + 1) * size, j * size : (j + 1) * size]
         return kernel(samples[i], samples[i] if i == j else samples[j]).ntk
 
     def hat(i: int) -> Any:
-        """The adaptation matrix of one task."""
         own = block(i, i)
         values, vectors = torch.linalg.eigh(own[n:, n:])
         response = (vectors * (-torch.expm1(-INNER * values) / values)) @ vectors.T
         return own[:n, n:] @ response
 
     def run() -> Any:
-        """The whole kernel, pair by pair."""
         hats = [hat(i) for i in range(tasks)]
         out = whole.new_empty(tasks * n, tasks * n)
         for i in range(tasks):
@@ -158,19 +92,39 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
     return run
 
 
+def predictions(points: int, method: str, shots: int = QUERIES) -> float:
+    """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict."""
+    import torch
+
+    from innerloop.core.types import TaskBatch
+    from innerloop.kernels.analytic.networks import mlp_kernel
+    from innerloop.kernels.meta.descent import Descent
+    from innerloop.kernels.meta.predict import fit, predict_tasks
+
+    tasks = points // shots
+    query, support = inputs(tasks)
+    y, test = torch.randn(tasks, shots, OUTPUTS, dtype=torch.float64), inputs(20)
+    if method == "mtl":  # all samples are training samples: half of each task
+        batch = TaskBatch(support[:, :0], y[:, :0], query, y, torch.arange(tasks))
+    else:
+        batch = TaskBatch(support, y, query, y, torch.arange(tasks))
+    start = time.perf_counter()
+    options: dict[str, Any] = {} if method == "mtl" else {"inner": Descent(INNER), "split": True}
+    fitted = fit(mlp_kernel(DEPTH), batch, method, test=Descent(1.0), **options)  # type: ignore[arg-type]
+    predict_tasks(fitted, test[0], test[1], torch.randn(20, SUPPORTS, OUTPUTS, dtype=torch.float64))
+    return time.perf_counter() - start
+
+
+def build(spec: Spec) -> Callable[[], Any]:
+    """The side asked for by ``side``, ``tasks``, ``given`` and ``threads``."""
+    import torch
+
+    torch.set_num_threads(spec["threads"])
+    return (at_once if spec["side"] == "ours" else pair_loop)(spec["tasks"], spec["given"])
+
+
 class MetakernelWorker(Worker):
-    """Answers like the other benchmarks' worker, for these sides."""
-
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:  # noqa: ARG002
-        """Builds a side and runs it once."""
-        import torch
-
-        keep_freed_memory()
-        torch.set_num_threads(spec["threads"])
-        self.call = (at_once if spec["side"] == "ours" else pair_loop)(spec["tasks"], spec["given"])
-        start = time.perf_counter()
-        self.call()
-        return {"first_call_s": time.perf_counter() - start}
+    """Also compares both sides, and times predictions."""
 
     def agreement(self, tasks: int) -> Answer:
         """The largest difference between both sides, relative to the largest entry."""
@@ -182,7 +136,9 @@ class MetakernelWorker(Worker):
         import torch
 
         torch.set_num_threads(threads)
-        return {"seconds": seconds_by_size(points)}
+        predictions(points[0], "maml")  # warm
+        better_of_two = {m: [min(predictions(p, m) for _ in range(2)) for p in points] for m in METHODS}
+        return {"seconds": better_of_two}
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
@@ -191,12 +147,12 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     rows = [one_case(given, quick, say, sizes) for given in (False, True)]
     points = [p for p in POINTS if p <= sizes.get("points", 1000 if quick else POINTS[-1])]
     with Child("growth", MODULE) as child:
-        growth = child.ask("growth", points=points, threads=available_cores())["seconds"]
-    for method, seconds in growth.items():
+        seconds_by_method = child.ask("growth", points=points, threads=available_cores())["seconds"]
+    for method, seconds in seconds_by_method.items():
         shown = ", ".join(f"{p}: {s:.2g} s" for p, s in zip(points, seconds, strict=True))
         say(f"predictions, {method}, by training samples: {shown}")
     machine = harness.machine(0.0 if quick else None)
-    return {"cases": rows, "growth": summary(points, growth), "machine": machine}
+    return {"cases": rows, "growth": summary(points, seconds_by_method), "machine": machine}
 
 
 def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
@@ -204,33 +160,54 @@ def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
     tasks, looped = sizes.get("tasks", TASKS), sizes.get("looped", LOOPED)
     counts = sorted({1, available_cores()})
     sides = [
-        *on_threads("ours", {"side": "ours", "given": given, "tasks": tasks}, counts),
-        *on_threads("pair-loop", {"side": "pair-loop", "given": given, "tasks": looped}, counts),
+        *harness.on_threads("ours", {"side": "ours", "given": given, "tasks": tasks}, counts),
+        *harness.on_threads("pair-loop", {"side": "pair-loop", "given": given, "tasks": looped}, counts),
     ]
-    pairs = tasks * (tasks + 1) / (looped * (looped + 1))
-
-    def scale(side: Side) -> float:
-        """The loop runs over fewer pairs, so its time is scaled to all of them."""
-        return 1.0 if side.spec["side"] == "ours" else pairs
-
+    scale = harness.peers_times(tasks * (tasks + 1) / (looped * (looped + 1)))
     with harness.started(sides, MODULE) as both:
         off = both.children["ours@1"].ask("agreement", tasks=min(looped, 20))["off"]
         turns = (3, 0.3, 0.0) if quick else (7, 0.7, harness.PATIENCE)
-        measurement = harness.measured(both, *turns, scale=scale)
+        measured = harness.measured(both, *turns, scale=scale)
     if not off < 1e-9:
         raise RuntimeError(f"the two ways to the kernel differ by {off:.2g} of its largest entry")
+    source = "Gram given" if given else "from inputs"
+    title = f"MAML kernel, {tasks} tasks × ({QUERIES} + {SUPPORTS}), {source}"
     notes = [f"kernels agree to {off:.0e}", f"the loop's time from {looped} tasks, scaled to {tasks}"]
-    row = comparison(
-        f"MAML kernel, {tasks} tasks × ({QUERIES} + {SUPPORTS}), {'Gram given' if given else 'from inputs'}",
-        "pair-loop",
-        better(measurement.timings, "ours"),
-        better(measurement.timings, "pair-loop"),
-        None if given else AT_LEAST,
-        [*notes, *busy(measurement.bystanders)],
-    )
+    row = measured.row(title, "pair-loop", None if given else AT_LEAST, notes)
     say(f"{row['case']}: {row['ratio']:.0f}×")
     return row
 
 
+def summary(points: list[int], seconds: dict[str, list[float]]) -> dict[str, Any]:
+    """The times with their setting, and by which power they grow where that can be told."""
+    growth: dict[str, Any] = {"points": points, "seconds": seconds, "outputs": OUTPUTS, "depth": DEPTH}
+    if len(points) > 1:
+        growth["exponent"] = {method: exponent(points, values) for method, values in seconds.items()}
+    return growth
+
+
+def exponent(points: list[int], seconds: list[float]) -> float:
+    """The slope of log time over log size between the last two sizes.
+
+    >>> exponent([1, 2, 4], [1.0, 1.0, 8.0])
+    3.0
+    """
+    return math.log(seconds[-1] / seconds[-2]) / math.log(points[-1] / points[-2])
+
+
+def figure(result: Report) -> Figure:
+    """Of a result of ``bench metakernel``: the growth of predictions, on logarithmic axes."""
+    from innerloop.report.plots.panels import line, panel, panels_figure
+
+    growth = result["growth"]
+    points = [float(p) for p in growth["points"]]
+    lines = [line(method.upper(), points, seconds) for method, seconds in growth["seconds"].items()]
+    last = growth["seconds"]["mtl"][-1]
+    law = line("∝ (N·n)²", points, [last * (p / points[-1]) ** 2 for p in points])
+    title = "seconds to fit and predict 20 test tasks"
+    one = panel("training samples N·n", title, [*lines, law], log_x=True, log_y=True)
+    return panels_figure([one], width=5.0)
+
+
 if __name__ == "__main__":
-    serve(MetakernelWorker())
+    serve(MetakernelWorker(build))

@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 
 from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Say
-from innerloop_studies.bench.messages import Answer, Spec
-from innerloop_studies.bench.rows import Report, Row, Timing, better, busy, comparison, on_threads
-from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Measured, Report, Row, Say, better
+from innerloop_studies.bench.worker import Spec, Worker, flat, serve
 
-WHAT = "the empirical tangent kernel of an MLP and a convolutional network, against vmap(grad)"
+TITLE = "the empirical tangent kernel of an MLP and a convolutional network, against vmap(grad)"
 VERSION = 1
 
 MODULE = "innerloop_studies.bench.ntk"
@@ -55,10 +53,12 @@ def workload(case: str, sizes: dict[str, int]) -> tuple[Any, Any, Any, Any]:
     return network, params, buffers, torch.randn(samples, *shape, generator=draw)
 
 
-def build(spec: Spec, samples: int | None = None) -> Callable[[], Any]:
-    """The side asked for by ``side``, ``case`` and ``sizes``."""
+def build(spec: Spec) -> Callable[[], Any]:
+    """The side asked for by ``side``, ``case``, ``threads`` and ``sizes``."""
+    import torch
+
+    torch.set_num_threads(spec["threads"])
     network, params, buffers, x = workload(spec["case"], spec["sizes"])
-    x = x[:samples]
     if spec["side"] == "ours":
         from innerloop.kernels.empirical.kernel import empirical_ntk
 
@@ -68,11 +68,9 @@ def build(spec: Spec, samples: int | None = None) -> Callable[[], Any]:
     from innerloop.nets.network import apply
 
     def output(p: Any, sample: Any) -> Any:
-        """The sum of the outputs for one sample."""
         return apply(network, p, buffers, sample[None], "stored")[0].sum()
 
     def peer() -> Any:
-        """The Gram of per-sample gradients, parameter by parameter."""
         rows = vmap(grad(output), (None, 0))(params, x)
         total = None
         for name in list(rows):
@@ -84,52 +82,32 @@ def build(spec: Spec, samples: int | None = None) -> Callable[[], Any]:
     return peer
 
 
-class NtkWorker(Worker):
-    """Answers like the other benchmarks' worker, for these sides."""
-
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
-        """Builds a side, runs it once, and writes its kernel to a file."""
-        import torch
-
-        keep_freed_memory()
-        torch.set_num_threads(spec["threads"])
-        build({**spec, "sizes": {"width": 8, "samples": 2, "depth": 2}})()  # what it imports counts as there
-        return self.begin(build(spec), gradient, lambda kernel: [kernel])
-
-
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Both networks."""
-    rows = [one_case(case, quick, say, sizes or {}) for case in CASES]
+    """Both networks, each side at its better thread count."""
+    rows = []
+    for name, case in CASES.items():
+        base = {"case": name, "sizes": sizes or {}, "method": "layerwise"}
+        sides = harness.each_on_threads(("ours", PEER), base, sorted({1, available_cores()}))
+        with harness.started(sides, MODULE) as both:
+            off = harness.disagreement(both.results, f"{PEER}@1")
+            measured = harness.measured(both, *((3, 0.2, 0.0) if quick else (7, 0.5, harness.PATIENCE)))
+        rows.append(_row(case, measured, off))
+        row = rows[-1]
+        say(f"{row['case']}: {row['ratio']:.1f}×, memory {row['memory_ratio']:.1f}×; {row['notes']}")
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
 
 
-def one_case(case: str, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
-    """One comparison, each side at its better thread count."""
-    base = {"case": case, "sizes": sizes, "method": "layerwise"}
-    counts = sorted({1, available_cores()})
-    sides = [side for who in ("ours", PEER) for side in on_threads(who, {**base, "side": who}, counts)]
-    with harness.started(sides, MODULE) as both:
-        off = harness.disagreement(both.results, f"{PEER}@1")
-        measurement = harness.measured(both, *((3, 0.2, 0.0) if quick else (7, 0.5, harness.PATIENCE)))
-    row = _row(CASES[case], measurement.timings, off, measurement.bystanders)
-    say(f"{row['case']}: {row['ratio']:.1f}×, memory {row['memory_ratio']:.1f}×; {row['notes']}")
-    return row
-
-
-def _row(case: Case, timings: dict[str, Timing], off: float, others: float | None) -> Row:
-    """The comparison of both sides' better thread counts; memory is what was added by the kernel."""
-    ours, peer = better(timings, "ours"), better(timings, PEER)
-    added = {t.side.name: max(t.peak_mb - t.empty_mb, 1.0) for t in (ours, peer)}
+def _row(case: Case, measured: Measured, off: float) -> Row:
+    """Memory is what was added by the kernel."""
+    ours, peer = (max(better(measured.timings, who).added_mb, 1.0) for who in ("ours", PEER))
     notes = [
-        f"memory added: {added[ours.side.name]:.0f} against {added[peer.side.name]:.0f} MB",
+        f"memory added: {ours:.0f} against {peer:.0f} MB",
         f"promised: {case.faster:g}× faster, {case.less_memory:g}× less added",
         f"kernels agree to {off:.0e}",
-        *busy(others),
     ]
-    row = comparison(case.title, PEER, ours, peer, case.faster, notes)
-    row["memory_ratio"] = added[peer.side.name] / added[ours.side.name]
-    return row
+    return {**measured.row(case.title, PEER, case.faster, notes), "memory_ratio": peer / ours}
 
 
 if __name__ == "__main__":
-    serve(NtkWorker())
+    small = {"sizes": {"width": 8, "samples": 2, "depth": 2}}  # what it imports counts as there
+    serve(Worker(build, lambda kernel: flat([kernel]), small))

@@ -9,11 +9,16 @@ Run as a module (``python -m innerloop_studies.bench.own_pictures``) it is the c
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -21,20 +26,17 @@ from typing import Any
 
 import numpy as np
 
+from innerloop.core.children import python_command
+from innerloop.core.cores import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Say
-from innerloop_studies.bench.messages import Answer, Spec
-from innerloop_studies.bench.own_pictures_command import command_case
-from innerloop_studies.bench.own_pictures_episodes import episodes_case
-from innerloop_studies.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
-from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Array, Report, Row, Say, Side, Timing, better, busy, comparison
+from innerloop_studies.bench.worker import Answer, Spec, Worker, busy_seconds, keep_freed_memory, serve
 
-WHAT = "features of 500 pictures by a pretrained network, 2,000 episodes, predict as a whole"
+TITLE = "features of 500 pictures by a pretrained network, 2,000 episodes, predict as a whole"
 VERSION = 1
-
 MODULE = "innerloop_studies.bench.own_pictures"
 NAME = "efficientnet-lite0"
-PICTURES, QUICK = 500, 40
+PICTURES, QUICK = 500, 200
 CLASSES = 25
 AT_LEAST = {"first": 2.0, "again": 50.0}
 AGREE = 1e-3
@@ -48,11 +50,10 @@ def picture_files(count: int) -> Iterator[tuple[list[Path], str]]:
     """So many files in a folder per class, and what they are: photographs if they are here, else noise."""
     with tempfile.TemporaryDirectory() as folder:
         named = os.environ.get("INNERLOOP_TEST_DATA", "")
-        real = Path(named, REAL)
+        have = bool(named) and Path(named, REAL).is_file()
         classes = min(CLASSES, count)
         per = -(-count // classes)
-        have = bool(named) and real.is_file()
-        made = photographs(real, classes, per) if have else _noise(classes, per)
+        made = photographs(Path(named, REAL), classes, per) if have else _noise(classes, per)
         files = []
         for label, number, data in islice(made, count):
             files.append(Path(folder, f"class{label:02d}", f"{number:03d}.jpg"))
@@ -84,8 +85,8 @@ def _noise(classes: int, per: int) -> Iterator[tuple[int, int, bytes]]:
             yield label, number, file.getvalue()
 
 
-def build(spec: Spec) -> Callable[[], Any]:
-    """The side asked for by ``side``, ``threads`` and ``files``."""
+def features_side(spec: Spec) -> Callable[[], Any]:
+    """The side of features asked for by ``side``, ``threads`` and ``files``."""
     import torch
 
     from innerloop.classify.backbones import open_backbone
@@ -101,7 +102,6 @@ def build(spec: Spec) -> Callable[[], Any]:
     folder = Path(spec["folder"])
 
     def call() -> Any:
-        """The features of all files; with nothing kept if it is the first time that is measured."""
         if spec["side"] == "first":
             shutil.rmtree(folder, ignore_errors=True)
         return extract(backbone, files, cache=folder, threads=spec["threads"]).values
@@ -122,27 +122,11 @@ def _drawn() -> Any:
     return Backbone(NAME, network, params, buffers, PRETRAINED[NAME].preprocessing, "drawn")
 
 
-class OwnPicturesWorker(Worker):
-    """Answers like the other benchmarks' worker, for these sides."""
-
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
-        """Builds a side, runs it once, and writes its features to a file."""
-        keep_freed_memory()
-        self.call = build(spec)
-        start = time.perf_counter()
-        features = self.call()
-        took = time.perf_counter() - start
-        if gradient:
-            np.save(gradient, features)
-        return {"first_call_s": took}
-
-
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Features from nothing, from the cache and by the script.
 
     Then episodes on them, and the whole command.
     """
-    from innerloop.core.cores import available_cores
     from innerloop.nets.pretrained import is_installed
 
     cores = available_cores()
@@ -154,16 +138,16 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
         sides = [
             Side("ours, first", {**ours, "side": "first", "folder": str(Path(folder, "first"))}),
             Side("ours, again", {**ours, "side": "again", "folder": str(Path(folder, "again"))}),
-            *on_threads("script", {**base, "side": "script"}, sorted({1, cores})),
+            *harness.on_threads("script", {**base, "side": "script"}, sorted({1, cores})),
         ]
         with harness.started(sides, MODULE, say=say) as all_sides:
             off = _distance(all_sides.results)
             turns = (2, 0.1, 0.0) if quick else (3, 1.0, harness.PATIENCE)
-            measurement = harness.measured(all_sides, *turns, warm=1)
+            measured = harness.measured(all_sides, *turns, warm=1)
             features = all_sides.results["ours, first"]
         of_what = f"{what}, {weights} weights"
-        notes = [of_what, f"features differ by {off:.1g}", *busy(measurement.bystanders)]
-        rows = _rows(measurement.timings, len(files), notes)
+        notes = [of_what, f"features differ by {off:.1g}", *busy(measured.bystanders)]
+        rows = _rows(measured.timings, len(files), notes)
         rows.append(
             episodes_case(features, [file.parent.name for file in files], quick, of_what, sizes or {})
         )
@@ -174,7 +158,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "machine": harness.machine()}
 
 
-def _distance(features: dict[str, harness.Array]) -> float:
+def _distance(features: dict[str, Array]) -> float:
     """The largest relative distance of our features from the script's."""
     reference = features["script@1"]
     off = max(float(np.linalg.norm(f - reference) / np.linalg.norm(reference)) for f in features.values())
@@ -196,5 +180,208 @@ def _rows(timings: dict[str, Timing], count: int, notes: list[str]) -> list[Row]
     return rows
 
 
+# ---- episodes on features that are there ----
+
+EPISODES, LOOPED = 2000, 100  # a loop takes twenty times as long for twenty times as many
+WAYS, SHOTS, QUERIES, C = 5, 5, 15, 1.0
+FASTER = 20.0
+ALIKE = 2e-3
+"""How far the mean accuracies of both sides may differ: a query on the border may fall to either side."""
+
+
+def episodes_side(spec: Spec) -> Callable[[], Any]:
+    """The side of episodes asked for by ``side``, ``threads``, ``features``, ``episodes`` and ``sizes``."""
+    features = np.load(spec["features"])
+    if spec["side"] == "ours":
+        return ours(features, spec)
+    return scikit_learn(features, spec)
+
+
+def ours(features: Array, spec: Spec) -> Callable[[], Any]:
+    """All episodes, as ``innerloop eval --backbone`` judges them once features are there."""
+    import torch
+
+    from innerloop.evaluation.frozen import evaluate_features
+    from innerloop.evaluation.protocol import Protocol
+    from innerloop.training.execution.plan import Plan
+
+    shape, values = spec["sizes"], torch.from_numpy(features)
+    source, plan = labelled(spec["labels"]), Plan("loop", spec["threads"])
+    protocol = Protocol(WAYS, shape["shots"], shape["queries"], shape["episodes"], head="logistic", C=C)
+    return lambda: evaluate_features(lambda rows: values[rows], source, protocol, plan=plan).scores
+
+
+def labelled(labels: Sequence[str]) -> Any:
+    """A source of pictures whose pixels nobody looks at: only which row is of which class."""
+    from innerloop.data.source import ImageSource, NumberedFiles
+
+    names, counts = np.unique(labels, return_counts=True)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    images, splits = np.zeros((len(labels), 1, 1, 1), np.uint8), {"test": np.arange(len(names))}
+    return ImageSource(
+        "features", images, starts, tuple(map(str, names)), splits, None, (), NumberedFiles("{row}"), ""
+    )
+
+
+def scikit_learn(features: Array, spec: Spec) -> Callable[[], Any]:
+    """A loop over the same episodes, in a process without torch; features have length one before it."""
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
+
+    warnings.simplefilter("ignore")
+    with np.load(spec["drawn"]) as drawn:
+        support, query, y, truth = (drawn[n] for n in ("support", "query", "y", "truth"))
+    z = features / np.linalg.norm(features, axis=1, keepdims=True)
+    LogisticRegression(C=C).fit(z[support[0]], y[0])  # loads what it needs, so that the limit holds for all
+    threadpool_limits(spec["threads"])
+
+    def call() -> list[float]:
+        return [
+            float(LogisticRegression(C=C, max_iter=1000).fit(z[s], a).score(z[q], b))
+            for s, q, a, b in zip(support, query, y, truth, strict=True)
+        ]
+
+    return call
+
+
+def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> None:
+    """The rows of the first episodes, for the loop."""
+    from innerloop.tasks.episodes import Shape
+    from innerloop.tasks.few_shot import Kind, few_shot
+
+    kinds = (Kind(Shape(WAYS, sizes["shots"], sizes["queries"])),)
+    rows = few_shot(labelled(labels), "test", 0, kinds, True).rows(np.arange(sizes["looped"]), 0)
+    np.savez(file, support=rows.support, query=rows.query, y=rows.support_labels, truth=rows.query_labels)
+
+
+def episodes_case(
+    features: Array, labels: Sequence[str], quick: bool, what: str, given: dict[str, int]
+) -> Row:
+    """A row: ours against the loop, each at its better number of threads."""
+    fewest = int(np.unique(labels, return_counts=True)[1].min())
+    queries = given.get("queries", min(QUERIES, fewest - SHOTS))
+    sizes = {"episodes": EPISODES, "looped": LOOPED, "shots": SHOTS, **given, "queries": queries}
+    with tempfile.TemporaryDirectory() as folder:
+        spec: Spec = {"labels": list(labels), "sizes": sizes}
+        spec["features"] = str(Path(folder, "features.npy"))
+        spec["drawn"] = str(Path(folder, "drawn.npz"))
+        np.save(spec["features"], features)
+        write_episodes(labels, sizes, Path(spec["drawn"]))
+        sides = harness.each_on_threads(("ours", "scikit-learn"), spec, sorted({1, available_cores()}))
+        scale = harness.peers_times(sizes["episodes"] / sizes["looped"])
+        with harness.started(sides, MODULE, environment=harness.limited) as both:
+            off = accuracy_gap(both.results, sizes["looped"])
+            turns = (2, 0.1, 0.0) if quick else (5, 1.0, harness.PATIENCE)
+            measured = harness.measured(both, *turns, scale=scale, warm=1)
+    mean = float(np.mean(both.results["ours@1"]))
+    notes = [what, f"accuracy {100 * mean:.1f} %, that of the loop differs by {100 * off:.2g} points"]
+    case = f"{sizes['episodes']:,} episodes on cached features, {WAYS}-way {sizes['shots']}-shot, logistic"
+    return measured.row(case, "scikit-learn", FASTER, notes)
+
+
+def accuracy_gap(accuracies: dict[str, Array], looped: int) -> float:
+    """How far the mean accuracies on the first episodes differ."""
+    theirs = accuracies["scikit-learn@1"]
+    off = max(abs(float(np.mean(a[:looped] - theirs))) for a in accuracies.values())
+    if not off <= ALIKE:
+        raise RuntimeError(f"our accuracy differs from scikit-learn's by {off:.2g} on the same episodes")
+    return off
+
+
+# ---- from a folder of examples to labels of new pictures: the whole command, its start included ----
+
+LEARNT, EXAMPLES, NEW = 10, 5, 10
+"""Classes, examples of each, and new pictures of each."""
+LIMIT = 40.0
+"""Seconds that are promised, with nothing kept from before, on two cores."""
+
+
+def laid_out(files: Sequence[Path], folder: Path) -> tuple[Path, Path, dict[str, str]]:
+    """Folders of examples and of new pictures, and the classes of the latter by file name."""
+    of: dict[str, list[Path]] = {}
+    for file in files:
+        of.setdefault(file.parent.name, []).append(file)
+    examples, new, truth = folder / "examples", folder / "new", {}
+    new.mkdir(parents=True)
+    for label in sorted(of)[:LEARNT]:
+        (examples / label).mkdir(parents=True)
+        for file in of[label][:EXAMPLES]:
+            shutil.copy(file, examples / label / file.name)
+        for file in of[label][EXAMPLES : EXAMPLES + NEW]:
+            truth[f"{label}-{file.name}"] = label
+            shutil.copy(file, new / f"{label}-{file.name}")
+    return examples, new, truth
+
+
+def once(examples: Path, new: Path, truth: dict[str, str]) -> tuple[float, float]:
+    """Seconds that the command takes with nothing kept, and the share of its labels that are right."""
+    with tempfile.TemporaryDirectory() as kept:
+        command = python_command("-m", "innerloop", "predict", "--support", str(examples), str(new), "--json")
+        start = time.perf_counter()
+        done = subprocess.run(
+            [*command, "--quiet"], env={**os.environ, "INNERLOOP_DATA": kept}, capture_output=True, text=True
+        )
+        seconds = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(f"innerloop predict failed:\n{done.stderr[-2000:]}")
+    rows = json.loads(done.stdout)["predictions"]
+    return seconds, sum(truth[Path(row["file"]).name] == row["label"] for row in rows) / len(truth)
+
+
+def others_seconds() -> float | None:
+    """Processor seconds of all but this process and those that it has waited for; None if not known."""
+    everybody = busy_seconds()
+    return None if everybody is None else everybody - sum(os.times()[:4])
+
+
+def command_case(files: Sequence[Path], quick: bool, what: str) -> Row:
+    """A row: seconds of the command against those that are promised."""
+    with tempfile.TemporaryDirectory() as folder:
+        examples, new, truth = laid_out(files, Path(folder))
+        learnt = len(list(examples.rglob("*.jpg")))
+        before, start = others_seconds(), time.perf_counter()
+        outcomes = [once(examples, new, truth) for _ in range(1 if quick else 3)]
+        elapsed, after = time.perf_counter() - start, others_seconds()
+    seconds = statistics.median(took for took, _ in outcomes)
+    notes = [
+        f"{what}; {100 * outcomes[0][1]:.0f} % of the labels are right",
+        "a new process with no features kept; the system may have its files in memory",
+        *busy(None if before is None or after is None else max(0.0, after - before) / elapsed),
+    ]
+    return {
+        "case": f"{learnt} examples and {len(truth)} new pictures to labels, the whole command",
+        "peer": f"promised {LIMIT:.0f} s",
+        "ours_ms": 1e3 * seconds,
+        "peer_ms": 1e3 * LIMIT,
+        "ratio": LIMIT / seconds,
+        "ours_mb": None,
+        "peer_mb": None,
+        "threads": f"{available_cores()} / -",
+        "repeats": len(outcomes),
+        "at_least": 1.0,
+        "notes": "; ".join(notes),
+    }
+
+
+class OwnPicturesWorker(Worker):
+    """A side of features, or of episodes on them."""
+
+    def prepare(self, spec: Spec) -> None:
+        """Scikit-learn's process is one without torch, whose threads would be in the way."""
+        if spec["side"] != "scikit-learn":
+            keep_freed_memory()
+
+    def setup(self, spec: Spec, result: str | None = None) -> Answer:
+        """Builds a side and runs it once."""
+        answer = super().setup(spec, result)
+        assert spec["side"] != "scikit-learn" or "torch" not in sys.modules
+        return answer
+
+
+def build(spec: Spec) -> Callable[[], Any]:
+    """A side of features, or of episodes where features are given."""
+    return episodes_side(spec) if "features" in spec else features_side(spec)
+
+
 if __name__ == "__main__":
-    serve(OwnPicturesWorker())
+    serve(OwnPicturesWorker(build, np.asarray))

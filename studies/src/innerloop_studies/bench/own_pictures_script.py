@@ -117,7 +117,6 @@ def script(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> Callable[[],
     module = with_weights(tensors)
 
     def call() -> np.ndarray[Any, Any]:
-        """The features of all files, batch by batch."""
         parts = []
         with torch.inference_mode():
             for start in range(0, len(files), BATCH):

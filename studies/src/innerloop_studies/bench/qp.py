@@ -1,5 +1,9 @@
 """MetaOptNet's and R2D2's heads, forward and backward, against a general solver and a plain linear head.
 
+All support vector machines are the same programmes from the same features: ours in one batch, a general
+solver's one by one. Gram matrices are taken the same way on all sides. A general solver gives a gradient in
+them, from where it takes one more product of that size to the features; ours knows that it is of low rank.
+
 Run as a module (``python -m innerloop_studies.bench.qp``) it is the child process of one side. ``qpth`` takes
 part where it can be imported, which may be from a folder of its own: ``pip install --no-deps --target DIR
 qpth`` and then ``PYTHONPATH=DIR innerloop bench qp``.
@@ -7,22 +11,31 @@ qpth`` and then ``PYTHONPATH=DIR innerloop bench qp``.
 
 from __future__ import annotations
 
+import sys
+import types
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.core.autodiff import plain_autograd
+from innerloop.core.cores import available_cores
+from innerloop.solvers.problems import one_hot
+from innerloop.solvers.products import gram_matrix
+from innerloop.solvers.ridge import ridge_closed_form
+from innerloop.solvers.svm_dual import svm_coefficients, svm_heads
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.child import thread_limits
-from innerloop_studies.bench.harness import Say, Started
-from innerloop_studies.bench.messages import Answer, Spec
-from innerloop_studies.bench.rows import Report, Row, Side, Timing, better, busy, comparison, on_threads
-from innerloop_studies.bench.worker import Worker, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Report, Row, Say
+from innerloop_studies.bench.worker import Spec, Worker, flat, serve
 
-WHAT = "8 heads of MetaOptNet and R2D2, forward and backward, against a general solver and a linear head"
+TITLE = "8 heads of MetaOptNet and R2D2, forward and backward, against a general solver and a linear head"
 VERSION = 1
-
 MODULE = "innerloop_studies.bench.qp"
 Size = dict[str, float]
-"""Arguments of :func:`innerloop_studies.bench.qp_sides.drawn`."""
+"""Arguments of :func:`drawn`."""
 SIZES: list[Size] = [
     {"tasks": 8, "shots": 5, "queries": 15, "dimensions": 640},
     {"tasks": 8, "shots": 15, "queries": 6, "dimensions": 16_000},
@@ -48,18 +61,6 @@ PARTS = {
 }
 
 
-class QPWorker(Worker):
-    """Answers like the other benchmarks' worker, for these sides."""
-
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
-        """Builds a side, runs it once, and writes its gradients to a file."""
-        from innerloop_studies.bench.qp_sides import build
-
-        keep_freed_memory()
-        build({**spec, "sizes": TINY})()  # loads whatever the side needs, so that it counts as a library
-        return self.begin(build(spec), gradient, list)
-
-
 def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) -> Report:
     """Heads of eight tasks at several sizes; whole, and the programmes alone."""
     if find_spec("qpth") is None:
@@ -70,47 +71,309 @@ def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) 
 
 def one_case(name: str, size: Size, quick: bool, say: Say) -> list[Row]:
     """Ours against every peer that is there, each at its better thread count."""
-    from innerloop.core.cores import available_cores
-
-    part, counts = PARTS[name], sorted({1, available_cores()})
+    part = PARTS[name]
     peers = [who for who in part.peers if who != "qpth" or find_spec("qpth") is not None]
-    sides = [
-        side
-        for who in ("ours", *peers)
-        for side in on_threads(who, {"part": name, "side": who, "sizes": size}, counts)
-    ]
-    with harness.started(sides, MODULE, environment=_limits, say=say) as all_sides:
-        agreed = _agreement(all_sides) if part.same else []
+    spec = {"part": name, "sizes": size}
+    sides = harness.each_on_threads(("ours", *peers), spec, sorted({1, available_cores()}))
+    with harness.started(sides, MODULE, environment=harness.limited, say=say) as all_sides:
+        agreed = []
+        if part.same:
+            agreed = [f"gradients agree to {harness.disagreement(all_sides.results, sides[0].name):.0e}"]
         turns = (2, 0.3, 0.0) if quick else (5, 1.0, harness.PATIENCE / 9)  # nine cases share the patience
-        measurement = harness.measured(all_sides, *turns)
-    ours = better(measurement.timings, "ours")
+        measured = harness.measured(all_sides, *turns)
     title = f"{part.title}, {size['shots']}-shot, {size['dimensions']:,} features"
     title += ", many bound" if "spread" in size else ""
     rows = []
     for who in peers:
-        peer = better(measurement.timings, who)
-        notes = [*agreed, _memory(ours, peer), *busy(measurement.bystanders)]
-        row = comparison(title, NAMES[who], ours, peer, part.at_least, notes)
+        mine, theirs = (harness.better(measured.timings, start).added_mb for start in ("ours", who))
+        memory = f"on top of libraries and features {mine:.0f} MB against {theirs:.0f} MB"
+        row = measured.row(title, who, part.at_least, [*agreed, memory], NAMES[who])
         say(f"{row['case']}: {row['ratio']:.2g}× {row['peer']}; {row['notes']}")
         rows.append(row)
     return rows
 
 
-def _limits(side: Side) -> dict[str, str]:
-    return thread_limits(side.spec["threads"])
+# ---- sides: one forward and backward pass over a few tasks ----
+
+C, WAYS = 0.1, 5
+SPREAD = 0.15  # of class means that overlap, against a spread of one within a class
+
+Call = Callable[[], list[Tensor]]
+"""One forward and backward pass; gives the gradients."""
+Coefficients = Callable[[Tensor, Tensor], Tensor]
+"""Gram matrix ``(n, n)`` and labels to dual coefficients ``(WAYS, n)``."""
 
 
-def _agreement(run: Started) -> list[str]:
-    """How far the gradients of all sides differ at most, if they do not differ by too much."""
-    off = harness.disagreement(run.results, run.sides[0].name)
-    return [f"gradients agree to {off:.0e}"]
+class Features(NamedTuple):
+    """Support and query features, one tensor per task, and the labels that all tasks share."""
+
+    support: list[Tensor]
+    y: Tensor
+    query: list[Tensor]
+    y_query: Tensor
 
 
-def _memory(ours: Timing, peer: Timing) -> str:
-    """Peak memory on top of libraries and features."""
-    mine, theirs = (t.peak_mb - t.empty_mb for t in (ours, peer))
-    return f"on top of libraries and features {mine:.0f} MB against {theirs:.0f} MB"
+def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float = SPREAD) -> Features:
+    """Features like those of a network's last map after a leaky ReLU, around class means.
+
+    The further apart the means are, the more margins are not tight: their coefficients stand at bounds.
+    """
+    draw = torch.Generator().manual_seed(0)
+    y, y_query = (torch.arange(WAYS).repeat(n) for n in (shots, queries))
+    means = spread * torch.randn(tasks, WAYS, dimensions, generator=draw)
+
+    def around(labels: Tensor) -> list[Tensor]:
+        noise = torch.randn(tasks, len(labels), dimensions, generator=draw)
+        return [0.3 * F.leaky_relu(m[labels] + e, 0.1) for m, e in zip(means, noise, strict=True)]
+
+    return Features(around(y), y, around(y_query), y_query)
+
+
+def build(spec: Spec) -> Call:
+    """The side asked for by ``side``, ``part``, ``sizes`` (see :func:`drawn`) and ``threads``."""
+    torch.set_num_threads(spec["threads"])
+    sides: dict[str, Callable[[Features], Call]] = {
+        "head ours": svm_ours,
+        "head qpth": lambda data: svm_one_by_one(data, by_qpth()),
+        "head dense": lambda data: svm_one_by_one(data, by_dense),
+        "programmes ours": programmes_ours,
+        "programmes qpth": lambda data: programmes_one_by_one(data, by_qpth()),
+        "programmes dense": lambda data: programmes_one_by_one(data, by_dense),
+        "ridge ours": ridge_ours,
+        "ridge linear": linear,
+    }
+    side = sides[f"{spec['part']} {spec['side']}"](drawn(**spec["sizes"]))
+
+    def call() -> list[Tensor]:
+        with plain_autograd():
+            return side()
+
+    return call
+
+
+def leaves(data: Features) -> tuple[list[Tensor], list[Tensor]]:
+    """Features to differentiate with respect to."""
+    support, query = ([z.detach().requires_grad_() for z in part] for part in (data.support, data.query))
+    return support, query
+
+
+def svm_ours(data: Features) -> Call:
+    """All tasks in one call."""
+
+    def call() -> list[Tensor]:
+        support, query = leaves(data)
+        weights, _ = svm_heads(support, [data.y] * len(support), WAYS, C)
+        outputs = torch.cat([q @ w.mT for q, w in zip(query, weights, strict=True)])
+        loss = F.cross_entropy(outputs, data.y_query.repeat(len(query)))
+        return list(torch.autograd.grad(loss, [*support, *query]))
+
+    return call
+
+
+def svm_one_by_one(data: Features, solve: Coefficients) -> Call:
+    """Task after task, each with a programme of its own."""
+
+    def call() -> list[Tensor]:
+        support, query = leaves(data)
+        gradients = []
+        for z, q in zip(support, query, strict=True):
+            outputs = q @ (solve(gram_matrix(z), data.y).to(z.dtype) @ z).mT
+            loss = F.cross_entropy(outputs, data.y_query) / len(support)
+            gradients.append(torch.autograd.grad(loss, [z, q]))
+        return [z for z, _ in gradients] + [q for _, q in gradients]
+
+    return call
+
+
+def _grams(data: Features) -> tuple[Tensor, Tensor]:
+    """Gram matrices, and what to multiply coefficients with for a gradient of all of them."""
+    gram = torch.stack([z @ z.mT for z in data.support])
+    draw = torch.Generator().manual_seed(1)
+    return gram, torch.randn(len(gram), WAYS, len(data.y), generator=draw, dtype=torch.float64)
+
+
+def programmes_ours(data: Features) -> Call:
+    """The quadratic programmes alone, from Gram matrices to their gradient, all in one call."""
+    gram, weight = _grams(data)
+    hot = one_hot(data.y.expand(len(gram), -1), WAYS, gram)
+
+    def call() -> list[Tensor]:
+        at = gram.detach().requires_grad_()
+        solution = svm_coefficients(at, hot, C, data.support[0].shape[1])
+        return [_symmetric(g) for g in torch.autograd.grad((solution.A * weight).sum(), [at])]
+
+    return call
+
+
+def programmes_one_by_one(data: Features, solve: Coefficients) -> Call:
+    """The same, one after another."""
+    gram, weight = _grams(data)
+
+    def call() -> list[Tensor]:
+        gradients: list[Tensor] = []
+        for one, w in zip(gram, weight, strict=True):
+            at = one.detach().requires_grad_()
+            gradients += torch.autograd.grad((solve(at, data.y) * w).sum(), [at])
+        return [_symmetric(torch.stack(gradients))]
+
+    return call
+
+
+def _symmetric(gradient: Tensor) -> Tensor:
+    """Gram matrices move symmetrically, so only this part of their gradient means anything."""
+    return 0.5 * (gradient + gradient.mT)
+
+
+def as_general(gram: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """The programme in a general solver's form: ½xᵀQx + pᵀx with Gx ≤ h and Ax = b; sample-major.
+
+    The ridge on ``Q`` is that of MetaOptNet's released code in size: without it ``Q`` may be singular.
+    """
+    n, eye = len(y), torch.eye(WAYS, dtype=torch.float64)
+    hot = eye[y].flatten()
+    whole = torch.eye(n * WAYS, dtype=torch.float64)
+    sums = torch.kron(torch.eye(n, dtype=torch.float64), torch.ones(1, WAYS, dtype=torch.float64))
+    Q = torch.kron(gram.double(), eye) + 1e-8 * whole
+    return Q, -hot, whole, C * hot, sums, torch.zeros(n, dtype=torch.float64)
+
+
+def by_dense(gram: Tensor, y: Tensor) -> Tensor:
+    """A general dense interior point written for this benchmark."""
+    solution: Tensor = DenseQP.apply(*as_general(gram, y))
+    return solution.view(len(y), WAYS).mT
+
+
+def by_qpth() -> Coefficients:
+    """MetaOptNet's own solver at its own settings but for float64, in which its answers are right."""
+    sys.modules.setdefault("cvxpy", types.ModuleType("cvxpy"))  # imported by qpth, and not used here
+    from qpth.qp import QPFunction  # type: ignore[import-not-found,unused-ignore]
+
+    def solve(gram: Tensor, y: Tensor) -> Tensor:
+        solution: Tensor = QPFunction(verbose=-1)(*(part[None] for part in as_general(gram, y)))
+        return solution.view(len(y), WAYS).mT
+
+    return solve
+
+
+def ridge_ours(data: Features) -> Call:
+    """R2D2's head: ridge regressions of all tasks in one call, with learned penalty, scale and shift."""
+    support, query = torch.stack(data.support), torch.stack(data.query)
+    hot = one_hot(data.y.expand(len(support), -1), WAYS, support).mT
+    own = [torch.tensor(value) for value in (0.0, 10.0, 0.0)]
+
+    def call() -> list[Tensor]:
+        z, q, penalty, scale, shift = at = [t.detach().requires_grad_() for t in (support, query, *own)]
+        weights, bias = ridge_closed_form(z, hot, z.shape[1] * penalty.exp(), constant=True)
+        outputs = scale * (q @ weights.mT + bias[:, None]) + shift
+        loss = F.cross_entropy(outputs.flatten(0, 1), data.y_query.repeat(len(q)))
+        return list(torch.autograd.grad(loss, at))
+
+    return call
+
+
+def linear(data: Features) -> Call:
+    """A plain linear head on the same pictures, support and query: what a step without a solver costs."""
+    support, query = torch.stack(data.support), torch.stack(data.query)
+    draw = torch.Generator().manual_seed(1)
+    weights, bias = 0.01 * torch.randn(WAYS, support.shape[2], generator=draw), torch.zeros(WAYS)
+    labels = torch.cat([data.y.repeat(len(support)), data.y_query.repeat(len(query))])
+
+    def call() -> list[Tensor]:
+        z, q, w, b = at = [t.detach().requires_grad_() for t in (support, query, weights, bias)]
+        outputs = torch.cat([F.linear(part, w, b).flatten(0, 1) for part in (z, q)])
+        return list(torch.autograd.grad(F.cross_entropy(outputs, labels), at))
+
+    return call
+
+
+# ---- a general quadratic programme, one at a time, by a dense interior-point method ----
+#
+# min ½ xᵀQx + pᵀx  s.t.  Gx ≤ h, Ax = b: Mehrotra's (1992) predictor-corrector steps on the reduced system of
+# all unknowns, factorised by LU; gradients from the same system at the solution (Amos & Kolter 2017). It
+# knows nothing of what the programme comes from: our solver is set beside it where qpth is not installed.
+
+KEEP, STEPS, ENOUGH = 0.995, 50, 1e-12
+COMPLEMENTARY = 1e-16  # where multipliers are small, it takes this much to tell which constraints bind
+STIFF = 1e8
+
+Solve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class DenseQP(torch.autograd.Function):
+    """The solution as a function of ``Q`` and ``p``; the constraints are constants."""
+
+    @staticmethod
+    def forward(ctx: Any, Q: Tensor, p: Tensor, G: Tensor, h: Tensor, A: Tensor, b: Tensor) -> Tensor:
+        """Steps until residuals and complementarity are small."""
+        x, slack, multiplier = interior_point(Q, p, G, h, A, b)
+        ctx.save_for_backward(x, slack, multiplier, Q, G, A)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """One more solve: ``dx = −J⁻¹ dr`` with the symmetric ``J`` of the last step."""
+        x, slack, multiplier, Q, G, A = ctx.saved_tensors
+        # weights of binding inequalities grow without bound, and would take the digits of all others
+        weight = (multiplier / slack).clamp_max(STIFF * float(Q.diagonal().mean()))
+        dx, _ = _factorised(Q, G, A, weight)(-grads[0], A.new_zeros(len(A)))
+        return 0.5 * (torch.outer(dx, x) + torch.outer(x, dx)), dx, None, None, None, None
+
+
+def _factorised(Q: Tensor, G: Tensor, A: Tensor, weight: Tensor) -> Solve:
+    """Solves ``(Q + GᵀΘG)dx + Aᵀdy = r`` with ``A dx = s``."""
+    system = torch.cat(
+        [torch.cat([Q + (G.mT * weight) @ G, A.mT], 1), torch.cat([A, A.new_zeros(len(A), len(A))], 1)]
+    )
+    factor = torch.linalg.lu_factor(system)
+
+    def solve(r: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        both = torch.linalg.lu_solve(*factor, torch.cat([r, s])[:, None])[:, 0]
+        return both[: len(Q)], both[len(Q) :]
+
+    return solve
+
+
+def _room(value: Tensor, change: Tensor) -> float:
+    falling = change < 0
+    return min(1.0, KEEP * float((-value / change)[falling].min())) if bool(falling.any()) else 1.0
+
+
+def interior_point(
+    Q: Tensor, p: Tensor, G: Tensor, h: Tensor, A: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Solution, slacks and multipliers of the inequalities.
+
+    >>> one = torch.ones(1, 1, dtype=torch.float64)  # ½x² − 2x with x ≤ 1
+    >>> none = torch.zeros(0, 1, dtype=torch.float64)
+    >>> x, _, multiplier = interior_point(one, -2 * one[0], one, one[0], none, none[:, 0])
+    >>> round(float(x), 8), round(float(multiplier), 8)
+    (1.0, 1.0)
+    """
+    x, y = torch.zeros_like(p), torch.zeros_like(b)
+    slack, multiplier = torch.ones_like(h), torch.ones_like(h)
+    for _ in range(STEPS):
+        dual, primal, tie = Q @ x + p + G.mT @ multiplier + A.mT @ y, G @ x + slack - h, A @ x - b
+        mu = slack @ multiplier / len(h)
+        off = max(float(t.abs().max()) if len(t) else 0.0 for t in (dual, primal, tie))
+        if off < ENOUGH and float(mu) < COMPLEMENTARY:
+            break
+        solve = _factorised(Q, G, A, multiplier / slack)
+
+        def move(target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            inner = (target + multiplier * primal) / slack  # noqa: B023  (used within the step only)
+            dx, dy = solve(-dual - G.mT @ inner, -tie)  # noqa: B023
+            ds = -primal - G @ dx  # noqa: B023
+            return dx, dy, ds, (target - multiplier * ds) / slack  # noqa: B023
+
+        _, _, ds, dm = move(-slack * multiplier)
+        length = min(_room(slack, ds), _room(multiplier, dm))
+        ahead = (slack + length * ds) @ (multiplier + length * dm) / len(h)
+        dx, dy, ds, dm = move((ahead / mu) ** 3 * mu - slack * multiplier - ds * dm)
+        length = min(_room(slack, ds), _room(multiplier, dm))
+        x, y = x + length * dx, y + length * dy
+        slack, multiplier = slack + length * ds, multiplier + length * dm
+    return x, slack, multiplier
 
 
 if __name__ == "__main__":
-    serve(QPWorker())
+    serve(Worker(build, flat, {"sizes": TINY}))

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from innerloop.core.children import python_command
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Say
-from innerloop_studies.bench.messages import Answer
-from innerloop_studies.bench.rows import Report
+from innerloop_studies.bench.harness import Child, Report, Say, thread_limits
+from innerloop_studies.bench.worker import Answer, Worker, peak_mb, serve
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-WHAT = "the adaptation rate's estimator over 5,000 tasks, streamed, against sgemm and forming S"
+TITLE = "the adaptation rate's estimator over 5,000 tasks, streamed, against sgemm and forming S"
 VERSION = 1
+MODULE = "innerloop_studies.bench.rate"
 
 TASKS, SAMPLES, DIM = 5000, 50, 2000
 CHUNKS = (2, 5, 10, 25)
@@ -100,28 +95,27 @@ def flops(tasks: int) -> float:
 
 
 def _child(what: str, tasks: int) -> Answer:
-    """A process of its own, so that its peak memory is its own."""
-    code = f"from innerloop_studies.bench.rate import child; child({what!r}, {tasks})"
-    one = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    command = python_command("-c", code)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=one)
-    if done.returncode:
-        raise RuntimeError(f"bench rate: {what} failed:\n{done.stderr[-2000:]}")
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    """What one side gives in a process of its own, so that its peak memory is its own."""
+    with Child(f"bench rate: {what}", MODULE, thread_limits(1)) as child:
+        return child.ask(what, tasks=tasks)
 
 
-def child(what: str, tasks: int) -> None:
-    """Measures one side and prints it as JSON; runs in the process that :func:`_child` starts."""
-    import torch
+class RateWorker(Worker):
+    """Measures one side."""
 
-    torch.set_num_threads(1)
-    measured = _streamed(tasks) if what == "streamed" else _formed(tasks)
-    sys.stdout.write(json.dumps(measured._asdict()) + "\n")
+    def streamed(self, tasks: int) -> Answer:
+        """The estimator over a stream."""
+        return _streamed(tasks)._asdict()
+
+    def formed(self, tasks: int) -> Answer:
+        """The same by forming S."""
+        return _formed(tasks)._asdict()
 
 
 def _streamed(tasks: int) -> Streamed:
-    from innerloop_studies.bench.worker import peak_mb
+    import torch
 
+    torch.set_num_threads(1)
     trial = min(100, tasks)
     chunk = min(CHUNKS, key=lambda size: min(_pass(trial, size)[0] for _ in range(2)))
     seconds, rate = _pass(tasks, chunk)
@@ -138,7 +132,6 @@ def _pass(tasks: int, chunk: int) -> tuple[float, float]:
     spent = 0.0
 
     def chunks() -> Iterator[tuple[Tensor]]:
-        """Stacks of features, each made just before it is used."""
         nonlocal spent
         made = torch.Generator().manual_seed(0)
         features = torch.empty(chunk, SAMPLES, DIM)
@@ -158,6 +151,7 @@ def _formed(tasks: int) -> Formed:
 
     from innerloop.theory.rate.estimate import limit_moments
 
+    torch.set_num_threads(1)
     made = torch.Generator().manual_seed(0)
     x = torch.randn(tasks, SAMPLES, DIM, generator=made, dtype=torch.float64)
     start = time.perf_counter()
@@ -172,3 +166,7 @@ def _formed(tasks: int) -> Formed:
         below += float((square * s).sum())
     peer = SAMPLES * above / (2 * below)
     return Formed(tasks, took, time.perf_counter() - start, abs(ours / peer - 1))
+
+
+if __name__ == "__main__":
+    serve(RateWorker())

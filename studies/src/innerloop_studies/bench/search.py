@@ -5,20 +5,47 @@ Run as a module (``python -m innerloop_studies.bench.search``) it is the child p
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import atexit
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count, islice
+from typing import Any, NamedTuple
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from innerloop.choose.architectures.draws import CROP_BATCH, Draw
+from innerloop.choose.architectures.measure import Job, Seeds
+from innerloop.choose.architectures.pool import Bench
+from innerloop.choose.architectures.spaces import cell_space
+from innerloop.choose.scores.conditions import (
+    PUBLISHED,
+    SCORE_MEMORY,
+    condition_number,
+    fresh_head,
+    kernel_names,
+)
+from innerloop.choose.scores.patterns import linear_regions
+from innerloop.core.children import python_command
 from innerloop.core.cores import available_cores
 from innerloop.core.heap import keep_freed_memory
+from innerloop.core.types import Params, TaskBatch
+from innerloop.kernels.empirical.kernel import empirical_ntk
+from innerloop.kernels.meta.kernel import maml_kernel, stack
+from innerloop.nets.cells.genotype import EDGES, KINDS, OPERATORS, Choices, all_choices, remaining, without
+from innerloop.nets.cells.operators import reduction_places
+from innerloop.nets.cells.operators import stack as stacked
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.child import thread_limits
-from innerloop_studies.bench.harness import Say
-from innerloop_studies.bench.messages import Answer, Spec
-from innerloop_studies.bench.rows import Report, Row, Side, better, busy, comparison, on_threads
-from innerloop_studies.bench.worker import Worker, serve
+from innerloop_studies.bench.harness import Child, Report, Row, Say, limited, thread_limits
+from innerloop_studies.bench.search_modules import CellModule, has_opacus, released_kernel, released_regions
+from innerloop_studies.bench.worker import Answer, Spec, Worker, flat, serve
 
-WHAT = "scores of architectures against per-sample gradients, a round of a search, and whole searches"
+TITLE = "scores of architectures against per-sample gradients, a round of a search, and whole searches"
 VERSION = 1
-
 MODULE = "innerloop_studies.bench.search"
 SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
 
@@ -47,30 +74,8 @@ PAIRS = {
 """Peers where regions are counted, by part."""
 
 
-class SearchWorker(Worker):
-    """Answers like the other benchmarks' worker, for these sides."""
-
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
-        """Builds a side, runs it once, and writes what it found to a file."""
-        from innerloop_studies.bench.search_sides import SMALL, build
-
-        keep_freed_memory()
-        if spec["part"] != "round":  # ours keeps processes, which are started once
-            build({**spec, "sizes": SMALL})()
-        return self.begin(build(spec), gradient, lambda answer: [answer])
-
-    def whole(self, sizes: dict[str, int], quick: bool) -> Answer:
-        """A robust search, or what it would take."""
-        from innerloop_studies.bench.search_whole import robust_seconds
-
-        return robust_seconds(sizes, quick)._asdict()
-
-
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Every part; whole searches after them."""
-    from innerloop_studies.bench.search_modules import has_opacus
-    from innerloop_studies.bench.search_whole import whole_searches
-
     peer = "per-sample gradients by Opacus" if has_opacus() else "per-sample gradients as Opacus takes them"
     if not has_opacus():
         say("Opacus is not installed: its per-sample gradients are taken by hooks and patches of our own")
@@ -79,7 +84,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     if not quick and sizes is None:
         cases.append(one_case("kernel", {**common, "channels": 48}, peer, quick, say))
     if sizes is None:
-        cases += whole_searches(common, quick, say)
+        cases += [robust(common, quick, say), glyphs(say)]
     return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
 
 
@@ -87,51 +92,282 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
     """Ours against the released manner."""
     part, cores = PARTS[name], available_cores()
     spec = {"part": name, "sizes": sizes}
-    peer = PAIRS.get(name, peer)
     sides = [
         side
         for who, counts in zip(("ours", "peer"), part.threads, strict=True)
-        for side in on_threads(who, {**spec, "side": who}, sorted({count or cores for count in counts}))
+        for side in harness.each_on_threads([who], spec, sorted({count or cores for count in counts}))
     ]
-    with harness.started(sides, MODULE, environment=_limits, say=say) as both:
+    with harness.started(sides, MODULE, environment=limited, say=say) as both:
         off = harness.disagreement(both.results, sides[-1].name)
         if name in PAIRS and off:
             raise RuntimeError(f"counts of regions differ by {off:.2g}")
-        rounds = part.rounds[quick]
-        measurement = harness.measured(both, rounds, 0.2, 0.0 if quick else harness.PATIENCE, warm=1)
-    ours, theirs = better(measurement.timings, "ours"), better(measurement.timings, "peer")
-    title = f"{part.title}, {_described(name, sizes)}"
-    notes = [_agreement(name, off), *_share(name, sizes), *busy(measurement.bystanders)]
-    row = comparison(title, peer, ours, theirs, part.at_least, notes)
+        patience = 0.0 if quick else harness.PATIENCE
+        measured = harness.measured(both, part.rounds[quick], 0.2, patience, warm=1)
+    if name in PAIRS:
+        about, notes = f"{sizes['crops']:,} crops", ["identical counts"]
+    else:
+        about = _described(sizes)
+        notes = [f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"]
+    if name == "round":
+        few = sizes["candidates"]
+        notes.append(
+            f"{few} candidates of the first round's 126, and the network they are compared with: measured "
+            f"{few} times as released and once by us, where a whole round has 126 candidates for that once"
+        )
+    row = measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, PAIRS.get(name, peer))
     say(f"{row['case']}: {row['ratio']:.1f}× {row['peer']}; {row['notes']}")
     return row
 
 
-def _described(name: str, sizes: dict[str, int]) -> str:
-    if name in PAIRS:
-        return f"{sizes['crops']:,} crops"
+def _described(sizes: dict[str, int]) -> str:
     return f"C = {sizes['channels']}, {sizes['cells']} cells, {sizes['side']}×{sizes['side']}"
 
 
-def _agreement(name: str, off: float) -> str:
-    if name in PAIRS:
-        return "identical counts"
-    return f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"
+# ---- both sides: a kernel, a network's regions, a part of a round ----
+
+WAYS, TASKS = 5, 3
+SMALL = {"channels": 2, "cells": 2, "side": 8, "crops": 40, "candidates": 1}
+"""Sizes at which a side is run first, so that what it loads counts as a library."""
 
 
-def _share(name: str, sizes: dict[str, int]) -> list[str]:
-    if name != "round":
-        return []
-    few = sizes["candidates"]
-    return [
-        f"{few} candidates of the first round's 126, and the network they are compared with: measured {few} "
-        "times as released and once by us, where a whole round has 126 candidates for that once"
-    ]
+def noise_draw(repeat: int, side: int, crops: int) -> Draw:
+    """Pictures of smooth noise, 30 of them in three tasks, and crops of one channel."""
+    draw = torch.Generator().manual_seed(repeat)
+    x = F.avg_pool2d(torch.randn(2 * TASKS * WAYS, 3, side + 4, side + 4, generator=draw), 5, 1)
+    x = (x / x.std()).view(2, TASKS, WAYS, 3, side, side)
+    y = torch.arange(WAYS).expand(TASKS, WAYS)
+    small = F.avg_pool2d(torch.randn(crops, 1, 5, 5, generator=draw), 3, 1)
+    return Draw(TaskBatch(x[0], y, x[1], y, torch.arange(TASKS)), small / small.std(), repeat)
 
 
-def _limits(side: Side) -> dict[str, str]:
-    return thread_limits(side.spec["threads"])
+class NoiseDraws:
+    """:func:`noise_draw` of fixed sizes, as a search takes it."""
+
+    def __init__(self, side: int, crops: int) -> None:
+        self.side, self.crops = side, crops
+
+    def __call__(self, repeat: int) -> Draw:
+        """The data of a repeat."""
+        return noise_draw(repeat, self.side, self.crops)
+
+
+def build(spec: Spec) -> Callable[[], Tensor]:
+    """The side that is asked for by ``part``, ``side`` and ``sizes``."""
+    torch.set_num_threads(spec["threads"])
+    return _PARTS[spec["part"]](spec["side"] == "ours", spec["sizes"])
+
+
+def space_of(sizes: dict[str, int]) -> Any:
+    """Cells for pictures of three channels."""
+    return cell_space(3, sizes["side"], WAYS, cells=sizes["cells"], channels=sizes["channels"])
+
+
+def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
+    """The 30 × 30 tangent kernel of the supernet, all its weights."""
+    draw = noise_draw(0, sizes["side"], 1)
+    x = torch.cat([stack(draw.tasks.x_query), stack(draw.tasks.x_support)])
+    if not ours:
+        whole = _module(all_choices(), sizes, 1)
+        return lambda: whole(x)
+    network = space_of(sizes).build(all_choices(), "group")
+    params, buffers = _weights(network, 1)
+    names = kernel_names(params)
+    return lambda: empirical_ntk(
+        network, params, x, buffers=buffers, names=names, output="sum", memory=SCORE_MEMORY
+    )
+
+
+def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype = torch.half) -> Callable[[], Tensor]:
+    """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision."""
+    batches = noise_draw(0, sizes["side"], sizes["crops"]).crops.split(CROP_BATCH)
+    if not ours:
+        module = _thin_module(all_choices(), sizes, 2)
+        return lambda: torch.tensor([released_regions(module, batches, precision)])
+    thin = space_of(sizes).thin(all_choices())
+    params, buffers = thin.init(torch.Generator().manual_seed(2))
+    return lambda: torch.tensor([linear_regions(thin, params, buffers, batches).value])
+
+
+def candidates(sizes: dict[str, int]) -> list[Choices]:
+    """The first of a round: every one lacks one operator, from the first edge of the normal cell on."""
+    whole = all_choices()
+    places = list(remaining(whole))
+    every = max(1, len(places) // sizes["candidates"])
+    return [without(whole, *place) for place in islice(places, 0, None, every)][: sizes["candidates"]]
+
+
+def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
+    """MetaNTK's condition number and the regions of some candidates of the first round, and of none removed.
+
+    Ours measures the network without a removal once, in one process per core. As released, it is measured
+    beside every candidate, one network after the other, each on all cores.
+    """
+    few = candidates(sizes)
+    if ours:
+        return _our_round(few, sizes)
+    pairs = [_both(all_choices(), sizes), *(_both(each, sizes) for each in few)]
+    draw = noise_draw(0, sizes["side"], sizes["crops"])
+
+    def released() -> Tensor:
+        scores = []
+        for one in pairs[1:]:
+            whole = _released_scores(*pairs[0], draw)
+            scores.append(_released_scores(*one, draw))
+        return torch.tensor([whole, *scores]).log()
+
+    return released
+
+
+def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor]:
+    bench = Bench(space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
+    atexit.register(bench.__exit__)
+    turns = count()
+
+    def ours() -> Tensor:
+        # finished measurements are known by their job: another unread setting makes it a new one
+        turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
+        jobs = [
+            Job(each, ("metantk", "regions"), 0, Seeds(1, 3, (2,)), settings=turn)
+            for each in (all_choices(), *few)
+        ]
+        measured = bench.run(jobs)
+        return torch.tensor([[each.values["metantk"], each.values["regions"]] for each in measured]).log()
+
+    return ours
+
+
+def _both(choices: Choices, sizes: dict[str, int]) -> tuple[Callable[[Tensor], Tensor], Any]:
+    return _module(choices, sizes, 1), _thin_module(choices, sizes, 2)
+
+
+def _released_scores(theta: Callable[[Tensor], Tensor], thin: Any, draw: Draw) -> list[float]:
+    tasks = draw.tasks
+    x = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
+    phi = maml_kernel(theta(x).double(), TASKS, WAYS, PUBLISHED)
+    return [condition_number(phi).value, released_regions(thin, draw.crops.split(CROP_BATCH))]
+
+
+def _weights(network: Any, seed: int) -> tuple[Params, Any]:
+    params, buffers = network.init(torch.Generator().manual_seed(seed))
+    return fresh_head(network, params, torch.Generator().manual_seed(3), WAYS), buffers
+
+
+def _module(choices: Choices, sizes: dict[str, int], seed: int) -> Callable[[Tensor], Tensor]:
+    params, _ = _weights(space_of(sizes).build(choices, "group"), seed)
+    cells = sizes["cells"]
+    plan = stacked(choices, 3, cells, sizes["channels"], reduction_places(cells))
+    return released_kernel(CellModule(plan, params))
+
+
+def _thin_module(choices: Choices, sizes: dict[str, int], seed: int) -> CellModule:
+    params, _ = space_of(sizes).thin(choices).init(torch.Generator().manual_seed(seed))
+    return CellModule(stacked(choices, 1, 2, 1, (1,), with_stem=False), params, group=False)
+
+
+_PARTS: dict[str, Callable[[bool, dict[str, int]], Callable[[], Tensor]]] = {
+    "kernel": kernel,
+    "regions": regions,
+    "regions, float32": partial(regions, precision=torch.float32),
+    "round": part_of_round,
+}
+
+
+class SearchWorker(Worker):
+    """A side of a part; or a whole search."""
+
+    def prepare(self, spec: Spec) -> None:
+        """What a side loads counts as a library."""
+        keep_freed_memory()
+        if spec["part"] != "round":  # ours keeps processes, which are started once
+            build({**spec, "sizes": SMALL})()
+
+    def whole(self, sizes: dict[str, int], quick: bool) -> Answer:
+        """A robust search, or what it would take."""
+        return robust_seconds(sizes, quick)._asdict()
+
+
+# ---- whole searches, timed: there is nothing beside them but a promise ----
+
+ROBUST_MINUTES, GLYPHS_MINUTES = 30.0, 5.0
+GLYPHS = ("search", "glyphs", "budget=60s")
+"""The command as the documentation has it."""
+
+
+class Robust(NamedTuple):
+    """Seconds of a robust search, and how they were measured."""
+
+    seconds: float
+    notes: str
+
+
+def robust(sizes: dict[str, int], quick: bool, say: Say) -> Row:
+    """A robust search on pictures of noise, in a process of its own."""
+    with Child("a robust search", MODULE, thread_limits(1)) as child:
+        measured = Robust(**child.ask("whole", sizes=sizes, quick=quick))
+    case = f"a robust search, {_described(sizes)}"
+    return _row(case, measured.seconds, ROBUST_MINUTES, measured.notes, say)
+
+
+def glyphs(say: Say) -> Row:
+    """The whole command on the embedded glyphs: shortlist, pilot and page."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        done = subprocess.run(
+            python_command("-m", "innerloop", *GLYPHS),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        seconds = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(f"innerloop {' '.join(GLYPHS)} failed:\n{done.stderr[-2000:]}")
+    case = f"innerloop {' '.join(GLYPHS)}"
+    return _row(case, seconds, GLYPHS_MINUTES, "from the command line to its end", say)
+
+
+def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Row:
+    say(f"{case}: {seconds / 60:.1f} minutes; {notes}")
+    return {
+        "case": case,
+        "peer": f"promised: under {minutes:g} minutes",
+        "ours_ms": seconds * 1e3,
+        "threads": str(available_cores()),
+        "repeats": 1,
+        "notes": notes,
+    }
+
+
+def robust_seconds(sizes: dict[str, int], quick: bool) -> Robust:
+    """Seconds of the search in this process; if quick, what a few candidates of its first round come to."""
+    from innerloop.choose.architectures.methods import METHODS, search  # no part of a side's memory
+
+    if not quick:
+        start = time.perf_counter()
+        result = search("robust", space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
+        took = time.perf_counter() - start
+        return Robust(took, f"{result.measured} measurements, on pictures of noise")
+    call = part_of_round(True, sizes)
+    call()
+    start = time.perf_counter()
+    call()
+    each = (time.perf_counter() - start) / (sizes["candidates"] + 1)
+    return Robust(
+        each * whole_in_first_candidates(METHODS["robust"].settings.budget),
+        f"extrapolated from {sizes['candidates'] + 1} measurements of the first round",
+    )
+
+
+def whole_in_first_candidates(budget: float) -> float:
+    """What a search by pruning takes, in measurements of its first round.
+
+    An edge has 7 operators at first and one less after every round; a measurement takes time in proportion.
+    """
+    edges, most = len(EDGES) * len(KINDS), len(OPERATORS)
+    rounds = sum(edges * left * left / most for left in range(2, most + 1))
+    at_the_end = 14 / most  # edges of the nodes that have more than two
+    return budget * (rounds + at_the_end)
 
 
 if __name__ == "__main__":
-    serve(SearchWorker())
+    serve(SearchWorker(build, lambda answer: flat([answer])))

@@ -185,7 +185,6 @@ def released_kernel(module: nn.Module) -> Callable[[Tensor], Tensor]:
     layers = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
 
     def kernel(x: Tensor) -> Tensor:
-        """The kernel of some inputs."""
         module.zero_grad()
         (wrapped(x).sum() / len(x)).backward()
         total = x.new_zeros(len(x), len(x))

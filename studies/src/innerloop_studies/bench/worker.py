@@ -1,22 +1,132 @@
-"""The child process of a benchmark: reads a line of JSON, does it, answers with a line of JSON."""
+"""The child process of a benchmark, and what a process and the machine are seen to use.
+
+A worker reads a line of JSON, does it, and answers with a line of JSON. Run as a module it only describes the
+machine; benchmarks run workers of their own.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from innerloop_studies.bench.messages import Answer, Spec
+Spec = dict[str, Any]
+"""What a side's process is told to build; every benchmark has keys of its own."""
+Answer = dict[str, Any]
+"""What a child process answers."""
+QUIET = 0.1
+"""Cores that others may keep busy while we measure."""
 
-TINY = {
-    "sine": {"tasks": 2, "hidden": 2},
-    "conv": {"tasks": 2, "ways": 2, "queries": 1, "filters": 2},
-    "pooled": {"tasks": 2, "ways": 2, "shots": 1, "queries": 1, "filters": 2, "size": 16},
-}
+
+# ---- the machine, and who else is using it ----
+
+
+class Machine(TypedDict):
+    """A machine, in the JSON of every benchmark."""
+
+    cpu: str
+    cores: int
+    torch: str
+    python: str
+    compiler: bool
+    bfloat16: bool
+    sgemm_gflops: dict[str, float]
+
+
+def describe() -> Machine:
+    """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
+    import torch
+
+    from innerloop.core.cores import available_cores
+    from innerloop.training.execution.plan import bfloat16_works, compiler_works
+
+    cores = available_cores()
+    return {
+        "cpu": cpu_name(),
+        "cores": cores,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "compiler": compiler_works().works,
+        "bfloat16": bfloat16_works().works,
+        "sgemm_gflops": {str(n): sgemm(n) for n in sorted({1, cores})},
+    }
+
+
+def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
+    """The fastest of some products of two square float32 matrices."""
+    import torch
+
+    torch.set_num_threads(threads)
+    a, b, out = (torch.randn(size, size) for _ in range(3))
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best / 1e9
+
+
+def cpu_name() -> str:
+    """The processor's own name, where the system tells."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def busy_seconds() -> float | None:
+    """Processor seconds that everybody has used since the machine started; None if not known (not Linux)."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+    fields = [int(f) for f in stat.read_text().splitlines()[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def used_seconds(pid: int) -> float:
+    """Processor seconds of one process (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Bystanders:
+    """How much of the machine others used while we measured: such numbers are not to be quoted."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.pids = [os.getpid(), *pids]
+        self.start = time.perf_counter()
+        self.before = self._others()
+
+    def _others(self) -> float | None:
+        total = busy_seconds()
+        return None if total is None else total - sum(used_seconds(pid) for pid in self.pids)
+
+    def cores(self) -> float | None:
+        """Cores that others kept busy on average; None if the system does not tell."""
+        now = self._others()
+        if now is None or self.before is None:
+            return None
+        return max(0.0, now - self.before) / max(time.perf_counter() - self.start, 1e-9)
+
+
+def wait_for_quiet(deadline: float, look: float = 0.2) -> None:
+    """Waits until others leave the machine alone for a moment, or until ``deadline`` (``time.monotonic``)."""
+    while time.monotonic() < deadline:
+        watch = Bystanders([])
+        time.sleep(look)
+        others = watch.cores()
+        if others is None or others <= QUIET:
+            return
+
+
+# ---- memory ----
 
 
 def peak_mb() -> float:
@@ -26,23 +136,11 @@ def peak_mb() -> float:
     """
     status = Path("/proc/self/status")
     if status.exists():
-        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM:"))
-        return float(line.split()[1]) / 1024
+        return _kilobytes(status, "VmHWM:") / 1024
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
-
-
-def peak_with_workers_mb() -> float:
-    """Peak memory of this process and of those that it has started, each page counted once.
-
-    What a worker shares with us (libraries and data that it was forked with, parameters and tasks) is ours:
-    of its own it has the rest of its peak.
-    """
-    import multiprocessing
-
-    return peak_mb() + sum(own_peak_mb(process.pid or 0) for process in multiprocessing.active_children())
 
 
 def own_peak_mb(pid: int) -> float:
@@ -56,6 +154,15 @@ def own_peak_mb(pid: int) -> float:
 
 def _kilobytes(file: Path, *names: str) -> float:
     return sum(float(row.split()[1]) for row in file.read_text().splitlines() if row.startswith(names))
+
+
+def peak_with_workers_mb() -> float:
+    """Peak memory of this process and of those that it has started, each page counted once.
+
+    What a worker shares with us (libraries and data that it was forked with, parameters and tasks) is ours:
+    of its own it has the rest of its peak.
+    """
+    return peak_mb() + sum(own_peak_mb(pid) for pid in worker_pids()[1:])
 
 
 def worker_pids() -> list[int]:
@@ -77,34 +184,57 @@ def keep_freed_memory() -> None:
     del block
 
 
-class Worker:
-    """What a child can be asked to do: a method for every request."""
+# ---- the child ----
 
-    def __init__(self) -> None:
+
+def flat(tensors: Any) -> Any:
+    """Tensors one after another, in float64."""
+    import numpy as np
+
+    return np.concatenate([tensor.detach().double().flatten().numpy() for tensor in tensors])
+
+
+class Worker:
+    """What a child can be asked to do: a method for every request.
+
+    ``build`` makes the side of a specification, a function whose calls are timed; ``array`` makes of what a
+    call gives what is compared with other sides. ``small`` are settings at which a side is called first, so
+    that what it imports counts as a library.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Spec], Callable[[], Any]] | None = None,
+        array: Callable[[Any], Any] | None = None,
+        small: Spec | None = None,
+    ) -> None:
+        self.build, self.array, self.small = build, array, small
         self.call: Callable[[], Any] = lambda: None
         self.empty_mb = 0.0
 
-    def setup(self, spec: Spec, gradient: str | None = None) -> Answer:
-        """Builds a side, runs it once, and writes its gradient to a file."""
-        from innerloop_studies.bench import sides
-
-        keep_freed_memory()
-        if spec.get("compile") != "full":  # imports whatever the side needs, so that it counts as a library
-            sides.build({**spec, "sizes": TINY[spec["workload"]]})()
-        return self.begin(sides.build(spec), gradient, lambda grads: [grads[name] for name in sorted(grads)])
-
-    def begin(self, call: Callable[[], Any], file: str | None, tensors: Callable[[Any], list[Any]]) -> Answer:
-        """Runs what will be timed once, and writes the tensors that it finds to a file, one after another."""
-        import numpy as np
-
-        self.call, self.empty_mb = call, peak_mb()
+    def setup(self, spec: Spec, result: str | None = None) -> Answer:
+        """Builds a side, runs it once, and writes what it computed to a file."""
+        assert self.build is not None
+        self.prepare(spec)
+        if self.small is not None:
+            self.build({**spec, **self.small})()
+        self.call, self.empty_mb = self.build(spec), peak_mb()
         start = time.perf_counter()
-        outcome = call()
+        outcome = self.call()
         took = time.perf_counter() - start
-        if file:
-            flat = [tensor.detach().double().flatten().numpy() for tensor in tensors(outcome)]
-            np.save(file, np.concatenate(flat))
-        return {"first_call_s": took}
+        if result and self.array:
+            import numpy as np
+
+            np.save(result, self.array(outcome))
+        return {"first_call_s": took, **self.remarks(outcome)}
+
+    def prepare(self, spec: Spec) -> None:  # noqa: ARG002
+        """What is done before a side is built."""
+        keep_freed_memory()
+
+    def remarks(self, outcome: Any) -> Answer:  # noqa: ARG002
+        """What the answer says of the first call beside its time."""
+        return {}
 
     def flops(self) -> Answer:
         """Floating point operations of one call (matrix products and convolutions)."""
@@ -126,15 +256,7 @@ class Worker:
 
     def machine(self) -> Answer:
         """The limits of this machine."""
-        from innerloop_studies.bench.machine import describe
-
         return dict(describe())
-
-    def train(self, spec: Spec) -> Answer:
-        """Trains, and tells the peak memory on the way."""
-        from innerloop_studies.bench.training_run import peaks
-
-        return {"peaks": peaks(spec, peak_mb)}
 
 
 def serve(worker: Worker) -> None:

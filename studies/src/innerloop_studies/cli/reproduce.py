@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, say, table, write
-from innerloop_studies.reproduce import REPRODUCTIONS, SCALES
-
-if TYPE_CHECKING:
-    from innerloop_studies.reproduce.sharing import Sharing
+from innerloop_studies.reproduce import REPRODUCTIONS, SCALES, check
 
 CRASHED, NOT_RUN, NOT_AS_RECORDED = 1, 2, 3
 Names = Annotated[
@@ -25,17 +22,15 @@ Names = Annotated[
 Scale = Annotated[
     str, typer.Option("--scale", help="smoke: seconds; cpu: minutes on two cores; paper: as published.")
 ]
-Storage = Annotated[
+Cluster = Annotated[
     str | None,
     typer.Option(
-        "--storage",
-        metavar="FOLDER",
-        help="Share the work through this folder: the same command elsewhere joins in.",
+        "--cluster", metavar="ADDRESS", help="Parts go to this Dask cluster: tcp://host:8786, or slurm."
     ),
 ]
 
 
-def reproduce(names: Names, scale: Scale = "smoke", storage: Storage = None, json: Json = False) -> None:
+def reproduce(names: Names, scale: Scale = "smoke", cluster: Cluster = None, json: Json = False) -> None:
     r"""Redo one table or figure of the papers, several of them, or all.
 
     \b
@@ -45,7 +40,7 @@ def reproduce(names: Names, scale: Scale = "smoke", storage: Storage = None, jso
       innerloop reproduce bridge-fig1 --scale cpu --json
       innerloop reproduce all --scale smoke
       innerloop reproduce 'adaptlr-*' landscape-fig1 --scale cpu
-      innerloop reproduce all --scale cpu --storage /shared/papers
+      innerloop reproduce all --scale cpu --cluster tcp://host:8786
 
     Every row sets a statement of the paper beside what is found here. `holds` says whether the statement
     holds, `ok` whether that is what the project records for this scale. Exit code 3 means that some row is
@@ -55,9 +50,8 @@ def reproduce(names: Names, scale: Scale = "smoke", storage: Storage = None, jso
     after an interruption the same command goes on. Exit code 1 or 2 then means that every row is as
     recorded, but that one reproduction crashed or could not run.
 
-    With --storage, processes on any machines that see the folder share the work: give each the same command.
-    Whole reproductions are divided first, then the parts of long ones; what a process that died had begun is
-    taken over. Runs and parts go to the folder, and what is finished there is not repeated.
+    Long ones have parts, which are computed two at a time, or on a cluster. Finished parts are kept under
+    runs/reproduce-parts and not computed again.
 
     \b
     JSON: name, scale, rows (what, paper, ours, holds, ok, reason), figure, figures, protocol, seconds, run.
@@ -70,40 +64,29 @@ def reproduce(names: Names, scale: Scale = "smoke", storage: Storage = None, jso
         if names == ["ls"]:
             named = [{"name": key, "redoes": text} for key, text in REPRODUCTIONS.items()]
             return {"names": named, "scales": list(SCALES)}
-        if storage is None:
-            return _redo(names, scale, Path("runs"))
-        from innerloop.core.place import user_path
-        from innerloop_studies.reproduce.sharing import shared
+        from innerloop_studies.reproduce import parts, runs
 
-        with shared(user_path(storage)) as sharing:
-            return _redo(names, scale, sharing.place, sharing)
+        parts.CLUSTER.set(cluster)
+        if runs.is_batch(names):
+            return _several(names, scale)
+        argv = ["innerloop", *sys.argv[1:]]
+        return runs.carry_out(names[0], scale, argv=argv, say=say, folder=Path("runs"))
 
     code = _exit_code(carry_out(json, work, _render))
     if code:
         raise typer.Exit(code)
 
 
-def _redo(names: list[str], scale: str, folder: Path, sharing: Sharing | None = None) -> Result:
-    from innerloop_studies.reproduce.batch import is_batch
-
-    if is_batch(names):
-        return _several(names, scale, folder, sharing)
-    from innerloop_studies.reproduce.carry_out import carry_out as redo
-
-    return {**redo(names[0], scale, argv=["innerloop", *sys.argv[1:]], say=say, folder=folder)}
-
-
-def _several(words: list[str], scale: str, folder: Path, sharing: Sharing | None) -> Result:
+def _several(words: list[str], scale: str) -> Result:
     """One after another; the page is written after an interruption as well."""
     from innerloop.experiment.pages import write_report
-    from innerloop_studies.reproduce import check
-    from innerloop_studies.reproduce.batch import begin_batch, carry_out_batch, select
+    from innerloop_studies.reproduce import runs
 
-    names, argv = select(words), ["innerloop", *sys.argv[1:]]
+    names, argv = runs.select(words), ["innerloop", *sys.argv[1:]]
     check(names[0], scale)
-    batch = begin_batch(names, scale, argv, folder, shared=sharing is not None)
+    batch = runs.begin_batch(names, scale, argv, Path("runs"))
     try:
-        result = carry_out_batch(batch, argv, say, sharing)
+        result = runs.carry_out_batch(batch, argv, say)
     except KeyboardInterrupt:
         say(f"page of what is done: {write_report([batch])}; the same command goes on from here")
         raise

@@ -70,7 +70,6 @@ def eigenvalue(inner: InnerLoss, at: Params, which: str) -> float:
     product, sizes = hessian_product(inner, at), [value.numel() for value in at.values()]
 
     def times(vector: NDArray[Any]) -> NDArray[Any]:
-        """The Hessian times a vector of all parameters."""
         pieces = torch.from_numpy(vector.reshape(-1)).float().split(sizes)
         v = {name: piece.view_as(at[name]) for name, piece in zip(at, pieces, strict=True)}
         return torch.cat([one.reshape(-1) for one in product(v).values()]).double().numpy()

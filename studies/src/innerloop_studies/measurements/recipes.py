@@ -20,7 +20,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.planned import measured_plan
 from innerloop.experiment.recipe import library
 from innerloop.experiment.recipe.library import MINUTES, load_recipe, shipped_recipes
-from innerloop_studies.bench.machine import cpu_name
+from innerloop_studies.bench.worker import cpu_name
 
 FILE = Path(library.__file__).parent / MINUTES
 ALIKE = {"tiered-imagenet": "mini-imagenet", "cub": "mini-imagenet"}

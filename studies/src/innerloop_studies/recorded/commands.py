@@ -23,8 +23,8 @@ from innerloop.runs.manifest import now, read_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.runs.process import identity
 from innerloop_studies.bench import BENCHMARKS
-from innerloop_studies.bench.machine import cpu_name
 from innerloop_studies.bench.own_pictures import REAL, photographs
+from innerloop_studies.bench.worker import cpu_name
 from innerloop_studies.recorded import ROOT, keep, path_of, read
 from innerloop_studies.reproduce import REPRODUCTIONS, made_by
 

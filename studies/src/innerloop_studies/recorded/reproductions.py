@@ -9,13 +9,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from innerloop_studies.papers.bridge import table3
-from innerloop_studies.papers.landscape import alphabets as landscape_alphabets
 from innerloop_studies.papers.landscape import table1, table2
 from innerloop_studies.papers.metantk import table2 as metantk_table2
 from innerloop_studies.recorded import duration, in_pages, interval, read, required, table
 from innerloop_studies.recorded.commands import SCALE
 from innerloop_studies.reproduce import REPRODUCTIONS
-from innerloop_studies.reproduce.batch import select
+from innerloop_studies.reproduce.runs import select
 
 HUGE = re.compile(r"\d{13,}(\.\d+)?")
 """Numbers of something that diverged, written out."""
@@ -199,7 +198,7 @@ def alphabets() -> str:
     """``landscape-table1``: one line for each way to train, easy and hard tasks of both settings."""
     data, settings = data_of("landscape-table1"), ("Large", "Small")
     lines = []
-    for arm, about in landscape_alphabets.ARMS.items():
+    for arm, about in table1.ARMS.items():
         optimiser = {"sgd": "SGD", "adam": "Adam"}[about.training.optimiser]
         lines.append([f"{arm.partition(' ')[0]}, {optimiser} at {power(about.training.rate)}"])
         for setting in settings:

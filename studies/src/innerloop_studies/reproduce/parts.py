@@ -1,87 +1,77 @@
-"""Keeps finished parts of a long reproduction, so that an interrupted one goes on where it was."""
+"""Computes the parts of long studies, and keeps finished ones: an interrupted study goes on where it was."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from innerloop.core.children import end_with_parent
 from innerloop.core.cores import available_cores
 from innerloop.core.files import plain, read_json, write_json_atomic
-from innerloop.training.execution.starting import beginning, process_pool
-from innerloop_studies.reproduce.sources import library_versions, source_hash
+from innerloop.runs.executors import as_finished, open_executor
+from innerloop_studies.reproduce import torch_version
 
 Job = TypeVar("Job")
-Value = TypeVar("Value")
-
 FOLDER = Path("runs") / "reproduce-parts"
+WORKERS = 2
+"""Processes of one thread each on this machine: studies are sized for two cores."""
+CLUSTER: ContextVar[str | None] = ContextVar("cluster", default=None)
+"""Where parts are computed instead: ``innerloop reproduce --cluster``."""
 
 
-def remembered(
+def compute_parts(
     name: str,
+    version: int,
     compute: Callable[..., Any],
-    settings: Mapping[str, Any],
+    jobs: Sequence[Job],
+    *,
+    seen: Callable[[Job], Mapping[str, Any]] | None = None,
     folder: Path | None = None,
-    seen: Mapping[str, Any] | None = None,
-) -> Any:
-    """``compute(**settings)`` as plain data, or what it gave before for the same settings and source.
+) -> Iterator[Any]:
+    """``compute(**job)`` of every job as plain data, in order; what is kept is not computed again.
 
-    The settings are all that ``compute`` is given, so that none can be missing from the key. Beside them
-    the key holds a hash of the source (:mod:`innerloop_studies.reproduce.sources`) and the versions of torch
-    and numpy: changed code computes anew. The source is that of the module ``compute`` stands in and of what
-    this imports; a module that trains apart from the one that words the rows keeps its parts when words
-    change. A function without a source file is computed each time.
+    A part is kept by the name of the study (or of what several share), its version, what ``compute`` is
+    given, the version of torch, and what is ``seen`` besides, such as data of one's own. Jobs are computed in
+    any order and anywhere (:mod:`innerloop.runs.executors`): ``compute`` is a function of a module.
 
-    >>> import tempfile, itertools
-    >>> count = itertools.count()
-    >>> def drawn(seed): return seed + next(count)
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as there:
-    ...     [remembered("x", drawn, {"seed": 5}, Path(there)) for _ in range(2)]
-    [5, 5]
+    ...     list(compute_parts("x", 1, dict, [{"a": 1}, {"a": 2}], folder=Path(there)))
+    [{'a': 1}, {'a': 2}]
     """
-    source = source_hash(compute.__module__)
-    if source is None:
-        return plain(compute(**settings))
-    key = {"source": source, **library_versions(), "of": compute.__qualname__, "settings": dict(settings)}
-    key = plain(key | {"seen": dict(seen or {})})
-    text = json.dumps(key, sort_keys=True)
-    file = (folder or FOLDER) / name / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    if file.is_file():
-        kept = read_json(file)
-        if kept.get("key") == key:
-            return kept["value"]
-    value = plain(compute(**settings))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(file, {"key": key, "value": value})
-    return value
+    given: list[dict[str, Any]] = [getattr(job, "_asdict", lambda job=job: dict(job))() for job in jobs]
+    about = {"version": version, "torch": torch_version(), "of": compute.__qualname__}
+    keys = [
+        plain({**about, "settings": settings, "seen": dict(seen(job)) if seen else {}})
+        for job, settings in zip(jobs, given, strict=True)
+    ]
+    files = [(folder or FOLDER) / name / f"{digest(key)}.json" for key in keys]
+    found = [read_json(file) if file.is_file() else {} for file in files]
+    values = {i: one["value"] for i, one in enumerate(found) if one.get("key") == keys[i]}
+    missing, shown = [i for i in range(len(jobs)) if i not in values], 0
+    workers = max(1, min(WORKERS, available_cores(), len(missing)))
+    with open_executor(workers if CLUSTER.get() is None else None, CLUSTER.get()) as executor:
+        finished = as_finished(executor, _value, [(compute, given[i]) for i in missing])
+        for new in chain([None], finished):
+            if new is not None:
+                i, value = missing[new[0]], new[1]
+                values[i] = value
+                files[i].parent.mkdir(parents=True, exist_ok=True)
+                write_json_atomic(files[i], {"key": keys[i], "value": value})
+            while shown in values:
+                yield values[shown]
+                shown += 1
 
 
-def two_at_a_time(compute: Callable[[Job], Value], jobs: Sequence[Job]) -> Iterator[tuple[Job, Value]]:
-    """Jobs with their values, in order; two processes of one thread each where there are two cores.
-
-    ``compute`` is a function of a module, since the other process looks it up by name.
-
-    >>> list(two_at_a_time(abs, [-1, 2]))
-    [(-1, 1), (2, 2)]
-    """
-    workers = min(2, available_cores(), len(jobs))
-    if workers < 2:
-        for job in jobs:
-            yield job, compute(job)
-        return
-    # a forked process must not wait for threads of its parent, and four threads would share two cores
-    with process_pool(workers, _begin, os.getpid()) as pool:
-        with beginning():
-            values = pool.map(compute, jobs)
-        yield from zip(jobs, values, strict=True)
+def digest(key: Any) -> str:
+    """Sixteen digits for what a part depends on."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _begin(parent: int) -> None:
-    import torch
-
-    end_with_parent(parent)
-    torch.set_num_threads(1)
+def _value(job: tuple[Callable[..., Any], dict[str, Any]]) -> Any:
+    compute, settings = job
+    return plain(compute(**settings))

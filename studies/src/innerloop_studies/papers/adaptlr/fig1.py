@@ -13,6 +13,8 @@ from innerloop.theory.rate.forms import task_sums, trajectory
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Figures 1 and 7: the trajectory of w_m(α) and its distance to the task optima"
+VERSION = 1
 SAMPLES = 50
 CASES = {
     "Figure 1": (Law("uniform", -5, 5), Law("uniform", -5, 5)),

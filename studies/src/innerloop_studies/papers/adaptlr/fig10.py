@@ -9,14 +9,69 @@ from innerloop.choose.rates.auto import advice_for
 from innerloop.core.statistics import Interval
 from innerloop.core.trees import count
 from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.estimate import Range, merged_range
-from innerloop_studies.papers.adaptlr.bernacchia import STATED
-from innerloop_studies.papers.adaptlr.fig10_runs import CASES, recipe_for, scored
+from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
 from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
-from innerloop_studies.reproduce.parts import remembered
+from innerloop_studies.papers.training import fitted, judged
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
-from innerloop_studies.reproduce.sharing import ahead
+
+TITLE = "AdaptLR, Figure 10: the heuristic range for networks against trained ones"
+VERSION = 1
+
+
+class Case(NamedTuple):
+    """A family with its network, how it is judged, and the rates to try."""
+
+    settings: dict[str, Any]
+    judged: dict[str, Any]
+    batch: int
+    loss: str
+    grid: tuple[float, ...]
+
+    @property
+    def shots(self) -> int:
+        """Samples that a task adapts to in training: the K of H.18."""
+        return int(self.settings["tasks"]["shots"])
+
+
+CASES = {
+    # a rate under ½ · mean is twice that under the mean: the same steps are tried in both
+    "(a) quadratic, 1-60-1": Case(QUADRATIC, JUDGED, TASKS, LOSS, (0.002, 0.006, 0.02, 0.06, 0.2, 0.6)),
+    "(b) sine, 1-40-40-1": Case(
+        {
+            "tasks": {"family": "sine", "shots": 10, "queries": 10},
+            "model": {"hidden": [40, 40], "weight_var": 1.0},
+        },
+        {},
+        25,
+        "mse",
+        (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+    ),
+}
+
+
+def recipe_for(case: str, rate: float, steps: int, episodes: int) -> Recipe:
+    """One-step MAML."""
+    settings, judged_on, batch, loss, _ = CASES[case]
+    return make_recipe(
+        {
+            "name": "adaptlr-fig10",
+            **settings,
+            "inner": {"method": "maml", "lr": rate, "steps": 1, "loss": loss},
+            "outer": {"steps": steps, "batch": batch, "clip": 10.0},
+            "eval": {"episodes": episodes, **judged_on},
+        }
+    )
+
+
+def scored(case: str, rate: float, steps: int, episodes: int) -> dict[str, Any]:
+    """The score on test tasks of a network trained at a rate, as plain data."""
+    return judged(fitted(recipe_for(case, rate, steps, episodes)))._asdict()
+
 
 OUTSIDE: tuple[tuple[str, str], ...] = (("cpu", "(a)"),)
 """Scales and cases where the best rate of the grid was found outside; here half of the lower end."""
@@ -77,8 +132,7 @@ def _case(case: str, steps: int, episodes: int) -> Results:
     """Scores along the grid, and both ranges."""
     setting = CASES[case]
     parts_of = [{"case": case, "rate": rate, "steps": steps, "episodes": episodes} for rate in setting.grid]
-    ahead("adaptlr-fig10", scored, parts_of)
-    scores = [kept_score(remembered("adaptlr-fig10", scored, settings)) for settings in parts_of]
+    scores = [kept_score(value) for value in compute_parts("adaptlr-fig10", VERSION, scored, parts_of)]
     parts = build(recipe_for(case, 0.01, steps, episodes))
     h19 = merged_range(setting.batch, setting.shots, count(parts.params), loss=setting.loss)
     ours = advice_for(parts)

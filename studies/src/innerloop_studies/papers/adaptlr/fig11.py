@@ -16,6 +16,8 @@ from innerloop_studies.papers.adaptlr.bernacchia import Excess
 from innerloop_studies.papers.adaptlr.shared import seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Figure 11: Bernacchia's mixed linear regression, same or fixed rates"
+VERSION = 1
 TRAIN_SHOTS, QUERIES, TEST_SHOTS, TASKS, DIM = 5, 25, 10, 40, 30
 SIGMA, NU, FIXED = 0.2, 0.2, 0.2
 WAYS = ("same", "fixed test", "fixed training")
@@ -179,7 +181,6 @@ def _second_rows(curves: Curves) -> list[Row]:
 
 def _panels(curves: Curves) -> list[Panel]:
     def curve(way: str, name: str = "test loss") -> Line:
-        """The test loss along the rates."""
         return line(name, curves.rates, curves.by_way[way].mean, half=curves.by_way[way].half)
 
     best, suggested = curves.best, curves.suggested
@@ -233,7 +234,6 @@ def _curves(rates: list[float], repeats: int) -> Curves:
         estimates.append(split_moments(batch.x_support, batch.x_query, "half-mse").rate)
 
     def summary(values: list[list[float]]) -> Curve:
-        """Mean and half-width over repetitions."""
         table = torch.tensor(values)
         return Curve(table.mean(0).tolist(), (1.96 * table.std(0) / repeats**0.5).tolist())
 

@@ -7,13 +7,39 @@ from collections.abc import Sequence
 from typing import Any
 
 from innerloop.core.statistics import Interval
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
-from innerloop_studies.papers.adaptlr.bernacchia import STATED
-from innerloop_studies.papers.adaptlr.fig12_runs import RATES, trained
+from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
 from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
-from innerloop_studies.reproduce.parts import remembered
+from innerloop_studies.papers.training import fitted, judged
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
-from innerloop_studies.reproduce.sharing import ahead
+
+TITLE = "AdaptLR, Figure 12: deep quadratic regression, is the best rate positive?"
+VERSION = 1
+RATES = (-0.01, -0.003, -0.001, 0.0, 0.001, 0.003, 0.01, 0.03)
+
+
+def recipe_for(rate: float, steps: int, episodes: int) -> Recipe:
+    """Bernacchia's quadratic tasks, a two-layer net of 60 units, five inner steps."""
+    return make_recipe(
+        {
+            "name": "adaptlr-fig12",
+            **QUADRATIC,
+            "inner": {"method": "maml", "lr": rate, "steps": 5, "test_steps": 5, "loss": LOSS},
+            "outer": {"steps": steps, "batch": TASKS, "clip": 10.0},
+            "eval": {"episodes": episodes, **JUDGED},
+        }
+    )
+
+
+def trained(rate: float, steps: int, episodes: int) -> dict[str, Any]:
+    """Scores on test tasks at every test rate, as plain data, and the mean without any inner step."""
+    network = fitted(recipe_for(rate, steps, episodes))
+    scores = [judged(network, rate=other)._asdict() for other in RATES]
+    return {"scores": scores, "unadapted": judged(network, steps=0).mean}
+
 
 NAME = "adaptlr-fig12"
 FIXED = 0.01
@@ -29,9 +55,8 @@ def run(scale: str, say: Say) -> Reproduction:
     steps, episodes = {"smoke": (30, 50), "cpu": (2000, 600), "paper": (20_000, 10_000)}[scale]
     table: list[list[Interval]] = []
     unadapted: list[float | None] = []
-    ahead(NAME, trained, [{"rate": rate, "steps": steps, "episodes": episodes} for rate in RATES])
-    for rate in RATES:
-        trained_at = remembered(NAME, trained, {"rate": rate, "steps": steps, "episodes": episodes})
+    jobs = [{"rate": rate, "steps": steps, "episodes": episodes} for rate in RATES]
+    for rate, trained_at in zip(RATES, compute_parts(NAME, VERSION, trained, jobs), strict=True):
         table.append([kept_score(score) for score in trained_at["scores"]])
         unadapted.append(trained_at["unadapted"])
         say(f"trained at {rate:g}: {', '.join(f'{e:.4g}' for e in errors_of(table[-1]))} at {RATES}")

@@ -14,6 +14,8 @@ from innerloop.tasks.families import bernacchia_quadratic
 from innerloop_studies.papers.adaptlr.shared import WideNet, seeded, tangent_entries, tangent_gram, wide_net
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Figure 2: over-parametrised quadratic regression, loss against α, and H.15"
+VERSION = 1
 RIDGE = 1.0
 """The variance of the labels' noise: interpolating it (least norm) gives losses in the hundreds."""
 
@@ -111,7 +113,6 @@ def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> Case:
     h14 = n * k * float((gram * gram).sum()) / (2 * float(((gram @ gram) * gram).sum()))
 
     def at(rate: float) -> float:
-        """The mean loss after one step of a rate."""
         return float((before - 2 * rate * above + rate**2 * below).mean())
 
     return Case(

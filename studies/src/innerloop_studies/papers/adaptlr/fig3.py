@@ -2,13 +2,107 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
+from innerloop.choose.rates.auto import advice_for, provisional
+from innerloop.core.errors import NonFiniteError
+from innerloop.core.losses import score
+from innerloop.core.statistics import Interval, mean_interval
+from innerloop.core.types import Buffers, Params, Task
+from innerloop.experiment.fitting import fit_parts
+from innerloop.experiment.learner import test_steps
+from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.experiment.weights import for_test
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
-from innerloop_studies.papers.adaptlr.fig3_runs import JUDGED, STEPS, trained
-from innerloop_studies.reproduce.parts import remembered
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.tasks import map_tasks
+from innerloop.training.loop import Validation
+from innerloop_studies.papers.training import plan_for
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
-from innerloop_studies.reproduce.sharing import ahead
+
+TITLE = "AdaptLR, Figure 3: ANIL on Omniglot 20-way 1-shot, default rate against H.3 online"
+VERSION = 1
+STEPS = {"smoke": 10, "cpu": 1000, "paper": 40_000}
+JUDGED = {"smoke": 10, "cpu": 30, "paper": 100}
+
+
+def recipe_for(inner: dict[str, Any], model: dict[str, Any], scale: str, seed: int) -> Recipe:
+    """ANIL with five inner steps; at smoke scale five of the embedded glyphs stand in for Omniglot."""
+    smoke = scale == "smoke"
+    return make_recipe(
+        {
+            "name": "adaptlr-fig3",
+            "data": {"name": "glyphs" if smoke else "omniglot", "rotations": True},
+            "tasks": {
+                "family": "few-shot",
+                "ways": 5 if smoke else 20,
+                "shots": 1,
+                "queries": 2 if smoke else 5,
+            },
+            "model": {
+                "kind": "conv4",
+                "pooling": "stride",
+                "filters": 64 if scale == "paper" else 32,
+                **model,
+            },
+            "inner": {"method": "anil", "steps": 5, "test_steps": 5, "loss": "cross-entropy", **inner},
+            "outer": {"steps": STEPS[scale], "batch": 16 if scale == "paper" else 2},
+            "run": {"seed": seed},
+        }
+    )
+
+
+def trained(
+    inner: dict[str, Any], model: dict[str, Any], scale: str, seed: int, every: int
+) -> dict[str, Any]:
+    """Accuracy and loss on test tasks every so many steps, and the rate at the end."""
+    recipe = recipe_for(inner, model, scale, seed)
+    parts, plan = build(provisional(recipe)), plan_for(recipe)
+    if recipe.inner.lr == "auto":
+        parts = parts.at_rate(advice_for(parts).alpha)
+    curve: list[dict[str, float]] = []
+    losses: list[float] = []
+
+    def validate(params: Params, buffers: Buffers) -> Interval:
+        interval, loss = accuracy_and_loss(parts, params, buffers, JUDGED[scale], plan)
+        losses.append(loss)
+        return interval
+
+    def log(record: dict[str, Any]) -> None:
+        if "validation" in record:
+            curve.append({"step": record["step"], "score": record["validation"], "loss": losses[-1]})
+
+    try:
+        buffers = fit_parts(parts, plan=plan, validation=Validation(validate, every, True), log=log).buffers
+    except NonFiniteError:
+        buffers = {}
+    return {"curve": curve, "rate": float(buffers.get("online.rate", parts.recipe.inner.lr))}
+
+
+def accuracy_and_loss(
+    parts: Parts, params: Params, buffers: Buffers, episodes: int, plan: Plan
+) -> tuple[Interval, float]:
+    """On test tasks after the steps of the recipe, both from the same predictions."""
+    learner = parts.learner_after(test_steps(parts.recipe))
+
+    def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
+        adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
+        outputs, _ = learner.predict(adapted, task.x_query)
+        return score(parts.loss, outputs, task.y_query), parts.loss.value(outputs, task.y_query)
+
+    with torch.no_grad():
+        right, losses = map_tasks(one, plan)(
+            *for_test(params, buffers), parts.data.test.episodes(range(episodes))
+        )
+    return mean_interval(right.double().tolist()), float(losses.double().mean())
+
 
 NAME = "adaptlr-fig3"
 DEFAULT = 0.1
@@ -55,10 +149,14 @@ def run(scale: str, say: Say) -> Reproduction:
     seeds = {"smoke": 1, "cpu": 2, "paper": 3}[scale]
     every = {"smoke": 5, "cpu": 100, "paper": 500}[scale]
     curves: dict[str, Curve] = {}
-    choices, seen = WAYS_OF_CHOOSING.values(), range(seeds)
-    ahead(NAME, trained, [_settings(*each, scale, seed, every) for each in choices for seed in seen])
-    for name, (inner, model) in WAYS_OF_CHOOSING.items():
-        curves[name] = last = _curve(inner, model, scale, seeds, every)
+    jobs = [
+        {"inner": inner, "model": model, "scale": scale, "seed": seed, "every": every}
+        for inner, model in WAYS_OF_CHOOSING.values()
+        for seed in range(seeds)
+    ]
+    values = compute_parts(NAME, VERSION, trained, jobs)
+    for name in WAYS_OF_CHOOSING:
+        curves[name] = last = _curve(list(itertools.islice(values, seeds)))
         say(f"{name}: {last.score[-1]:.3f} after {last.step[-1]} steps (rate {last.rate})")
     protocol = {
         "seeds": seeds,
@@ -161,12 +259,8 @@ def _panels(curves: dict[str, Curve], seeds: int) -> list[Panel]:
     ]
 
 
-def _curve(inner: dict[str, Any], model: dict[str, Any], scale: str, seeds: int, every: int) -> Curve:
-    """The mean over seeds; each seed is remembered."""
-    runs = []
-    for seed in range(seeds):
-        settings = _settings(inner, model, scale, seed, every)
-        runs.append(remembered(NAME, trained, settings))
+def _curve(runs: list[dict[str, Any]]) -> Curve:
+    """The mean over seeds."""
     shortest = min(len(run["curve"]) for run in runs)
     looks = [[run["curve"][i] for run in runs] for i in range(shortest)]
     scores, losses = ([[point[key] for point in look] for look in looks] for key in ("score", "loss"))
@@ -178,12 +272,6 @@ def _curve(inner: dict[str, Any], model: dict[str, Any], scale: str, seeds: int,
         loss_deviation=[_deviation(values) for values in losses],
         rate=[round(run["rate"], 4) for run in runs],
     )
-
-
-def _settings(
-    inner: dict[str, Any], model: dict[str, Any], scale: str, seed: int, every: int
-) -> dict[str, Any]:
-    return {"inner": inner, "model": model, "scale": scale, "seed": seed, "every": every}
 
 
 def _mean(values: list[float]) -> float:

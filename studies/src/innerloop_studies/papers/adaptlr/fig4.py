@@ -12,6 +12,8 @@ from innerloop.theory.rate.estimate import limit_moments
 from innerloop_studies.papers.adaptlr.shared import same_variance, seeded, tangent_gram, wide_net
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Figure 4: α*_lim against the variance of the data"
+VERSION = 1
 SAMPLES = 20
 BUMPS = 5
 

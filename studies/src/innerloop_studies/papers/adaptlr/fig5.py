@@ -12,6 +12,8 @@ from innerloop.theory.rate.forms import adapted_loss, erm_solution, maml_solutio
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Figure 5: MAML against ERM after t steps, in loss and in distance"
+VERSION = 1
 SAMPLES, DIM, RATE, ETA = 50, 20, 1e-4, 1e-5
 LAWS = (Law("uniform", -5, 5), Law("normal", 0, 2), Law("exponential", 1.0))
 OPTIMA = Law("normal", 0, 3**0.5)
@@ -100,7 +102,6 @@ def _rows(law: str, gaps: Gaps, draws: int) -> list[Row]:
 
 def _panels(by_law: dict[str, Gaps]) -> list[Panel]:
     def one(title: str, along: dict[str, list[float]], relative: bool) -> Panel:
-        """A panel with a line for every law."""
         by = {law: abs(values[0]) if relative else 1.0 for law, values in along.items()}
         lines = [line(law, STEPS[1:], [v / by[law] for v in values[1:]]) for law, values in along.items()]
         return panel("adaptation steps t", title, lines, log_x=True)

@@ -14,6 +14,8 @@ from innerloop.theory.rate.forms import best_rate, task_sums
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
+TITLE = "AdaptLR, Figure 8: |α*(N) − α*_lim| against the number of tasks"
+VERSION = 1
 SAMPLES = 50
 KINDS = ("random matrix", "Gaussian basis", "polynomial basis")
 

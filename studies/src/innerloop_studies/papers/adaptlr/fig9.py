@@ -14,6 +14,8 @@ from innerloop.theory.rate.forms import best_rate, risk_curve, task_sums
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
+TITLE = "AdaptLR, Figure 9: α*_lim against the optimum for four pairs of distributions"
+VERSION = 1
 DIM, SAMPLES = 10, 15
 ZIPF = 4.0
 """The paper gives no exponent; with 4 the variance is finite."""

@@ -14,6 +14,8 @@ from innerloop.theory.rate.examples import Eigenvalues, adapted, epsilon, gap_bo
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, Proposition 1: the gap of the population risk to its mean, against N"
+VERSION = 1
 SAMPLES, DIM = 50, 20
 INPUTS, OPTIMA = Law("uniform", -5, 5), Law("normal", 0, 3**0.5)
 CHANCE = 0.05
@@ -153,7 +155,6 @@ def _rows(results: Results) -> list[Row]:
 
 def _bound_rows(results: Results) -> list[Row]:
     def one(bound: list[float], what: str, reason: str) -> Row:
-        """A row for one bound."""
         looseness = [b / g for b, g in zip(bound, results.inside.gap, strict=True)]
         ours = f"bound / 95 % quantile: {min(looseness):.3g} to {max(looseness):.3g}"
         return row(what, "below the bound", ours, min(looseness) >= 1, reason=reason)

@@ -23,6 +23,8 @@ from innerloop.theory.rate.forms import (
 from innerloop_studies.papers.adaptlr.shared import DOUBLE, Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "AdaptLR, statements without a figure: corollaries, Theorem 2, H.15, H.18, H.19"
+VERSION = 1
 SAMPLES, DIM, TASKS = 20, 5, 20
 LEAST, LARGEST, ETA = 10.0, 30.0, 0.05
 """Eigenvalues of Theorem 2's tasks, and the step of their adaptation."""
@@ -87,7 +89,6 @@ def _corollary_1() -> list[Row]:
         lower[name], upper[name] = traces.rate * 2 * d * square, d / (2 * square) / traces.rate
 
     def said(ratios: dict[str, float]) -> str:
-        """All ratios in words."""
         return "; ".join(f"{name}: {ratio:.3g}" for name, ratio in ratios.items())
 
     return [
@@ -132,7 +133,6 @@ def _theorem_2(draws: int) -> Theorem2:
     rate = theorem2_range(LEAST, LARGEST, constant, SAMPLES)
 
     def spread(weights: Tensor) -> Tensor:
-        """The squared length of normalised weights."""
         return weights.square().sum(1) / weights.sum(1).square()
 
     gained = (spread(values) - spread(values * (1 - 2 * rate / SAMPLES * values).square())).mean()

@@ -13,13 +13,15 @@ from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import make_sampler
-from innerloop.theory.estimates.features import Stacks, head_stacks
 from innerloop.theory.rate.bracket import gradient_moments, pooled_head
 from innerloop.theory.rate.estimate import limit_moments, split_moments
+from innerloop.theory.rate.features import Stacks, head_stacks
 from innerloop.theory.rate.forms import Sums, add_sums, labelled_sums, maml_solution, minimise, risk
+from innerloop_studies.papers.training import fitted
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
-from innerloop_studies.reproduce.short_runs import fitted
 
+TITLE = "AdaptLR, Table 2: one step of the last layer on sinusoids, eleven rates"
+VERSION = 1
 RATES = (0.001, 0.005, 0.01, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 PUBLISHED = (0.829, 0.820, 0.817, 0.807, 0.800, 0.797, 0.805, 0.820, 0.861, 0.955, 0.989)
 SHOTS, QUERIES = 10, 256
@@ -65,7 +67,6 @@ def run(scale: str, say: Say) -> Reproduction:
     network, params = trained.parts.network, trained.state.params
 
     def stacks(split: str, start: int, stop: int) -> Stacks:
-        """Features and targets of some tasks."""
         sampler = make_sampler(
             get_family("adaptlr-sine"), seed=0, split=split, shots=SHOTS, queries=QUERIES, dtype=torch.float64
         )
@@ -128,7 +129,6 @@ def _forms(stacks: Stacks) -> dict[str, float]:
 
 def _table(train: Sums, test: Sums, forms: dict[str, float]) -> Table:
     def after(rate: float) -> float:
-        """The error after one step of a rate."""
         return risk(test, maml_solution(train, rate), rate)
 
     best = minimise(after, 0.0, 2 * max(forms.values()))

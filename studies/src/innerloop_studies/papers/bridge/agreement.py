@@ -8,21 +8,344 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
+from innerloop.core.losses import get_loss
+from innerloop.core.types import Params, TaskBatch
+from innerloop.evaluation.heads import fit_heads, head_scores
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.kernels.empirical.exact import jacobian
+from innerloop.kernels.empirical.kernel import empirical_kernel
+from innerloop.kernels.meta.descent import Descent, response
+from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
+from innerloop.learners.gradient import anil
+from innerloop.learners.objectives.multitask import multitask
+from innerloop.nets.antisymmetric import antisymmetric
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import Network
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop_studies.papers.bridge.agreement_jobs import PictureAnswers, Pictures, Wide, WideAnswers
-from innerloop_studies.papers.bridge.agreement_rows import (
-    METHODS,
-    Apart,
-    Labels,
-    PicturesApart,
-    picture_rows,
-    recipe_rows,
-    theorem_rows,
+from innerloop.theory.spectra import log_slope, spectrum
+from innerloop.training.wide import descend, episodic_loss, objective_loss
+from innerloop_studies.papers.bridge.shared import (
+    DIM,
+    SHOTS,
+    TASKS,
+    TEST_QUERY,
+    TEST_SUPPORT,
+    TEST_TASKS,
+    bridge_tasks,
 )
-from innerloop_studies.papers.bridge.agreement_runs import INNER, TEST, trained_pictures, trained_wide
-from innerloop_studies.reproduce.parts import remembered, two_at_a_time
-from innerloop_studies.reproduce.rows import Reproduction, Say
+from innerloop_studies.papers.training import fitted
+from innerloop_studies.reproduce.parts import compute_parts
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+
+TITLE = "Bridge, Theorem 1 on trained networks: ANIL against MTL beside two seeds of one"
+VERSION = 1
+
+
+class Wide(NamedTuple):
+    """One network on the quadratic tasks."""
+
+    method: str
+    depth: int
+    width: int
+    seed: int
+    steps: int
+    regime: str
+
+
+class Pictures(NamedTuple):
+    """One Conv4 on picture tasks."""
+
+    method: str
+    seed: int
+    steps: int
+    episodes: int
+    filters: int
+    data: str
+
+
+class WideAnswers(NamedTuple):
+    """What a network on the quadratic tasks predicts."""
+
+    outputs: list[list[float | None]]
+    left: float | None
+
+
+class PictureAnswers(NamedTuple):
+    """Class probabilities, in thousandths, for the queries of the test tasks, and the accuracy."""
+
+    thousandths: list[list[int]]
+    accuracy: float
+
+
+INNER = Descent(0.001, 1)
+"""ANIL's inner loop in training: λτ, summed loss."""
+TEST = Descent(1.0)
+"""Adaptation of a test task's head, the same for both methods: gradient flow, in closed form."""
+RECIPES = {"anil": "bridge-quadratic-anil", "mtl": "bridge-quadratic-multitask"}
+
+
+def trained_wide(method: str, depth: int, width: int, seed: int, steps: int, regime: str) -> dict[str, Any]:
+    """What a trained network predicts for the queries of the test tasks: ``WideAnswers`` as plain data."""
+    job = Wide(method, depth, width, seed, steps, regime)
+    outputs, left = _by_theorem(job) if regime == "theorem" else _by_recipe(job)
+    return WideAnswers(outputs.squeeze(-1).tolist(), left)._asdict()
+
+
+def _by_theorem(job: Wide) -> tuple[Tensor, float]:
+    train = bridge_tasks(0, "train", TASKS, SHOTS, 0, standard=True, sphere=False)
+    test = bridge_tasks(0, "test", TEST_TASKS, TEST_SUPPORT, TEST_QUERY, standard=True, sphere=False)
+    plain = mlp(DIM, [job.width] * (job.depth - 1), 1, parametrisation="ntk")
+    drawn, _ = plain.init(torch.Generator().manual_seed(job.seed))
+    rate = 1 / _largest(job.method, plain, drawn, train)
+    net = antisymmetric(plain)
+    params, _ = net.init(torch.Generator().manual_seed(job.seed))
+    train, test = train.to(dtype=torch.float32), test.to(dtype=torch.float32)
+    losses: list[float] = []
+    trained = _descend(job, net, params, train, rate, losses)
+    started = {**trained, **{name: params[name] for name in net.head_names}}  # the head is reset
+    with torch.no_grad():
+        return adapted(net, started, test, TEST), losses[-1] / losses[0]
+
+
+def _largest(method: str, net: Network, params: Params, tasks: TaskBatch) -> float:
+    """σ_max of this network's own kernel: narrow and deep ones are far from the limit."""
+    x = stack(tasks.x_support).float()
+    base = empirical_kernel(net, params)(x, x)
+    if method == "mtl":
+        return float(spectrum(mtl_kernel(base.ntk, base.nngp, tasks.size))[0])
+    return float(spectrum(anil_kernel_without_split(base.ntk, base.nngp, tasks.size, INNER))[0])
+
+
+def _descend(
+    job: Wide, net: Network, params: Params, tasks: TaskBatch, rate: float, losses: list[float]
+) -> Params:
+    loss, watch = get_loss("half-sse"), lambda _step, _params, value: losses.append(value)
+    if job.method == "mtl":
+        objective = multitask(net, loss, tasks.size, heads="shared")
+        started = objective.init(params, torch.Generator().manual_seed(0))
+        trained = descend(objective_loss(objective, tasks), started, rate, job.steps, watch)
+        return {name: trained[name] for name in params}
+    assert INNER.steps is not None
+    learner = anil(net, loss, INNER.time / INNER.steps, INNER.steps)
+    same = tasks._replace(x_query=tasks.x_support, y_query=tasks.y_support)
+    return descend(episodic_loss(learner, same), params, rate, job.steps, watch)
+
+
+def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tensor:
+    r"""Query outputs after the head alone has descended on the support set, ``(tests, queries, 1)``.
+
+    The outputs are linear in the head, so :math:`f(X) + K(X,X')\,T_K^{\hat s}(X')(Y'-f(X'))` with the kernel
+    K of the head is exact, whatever the features are.
+    """
+    params = {name: value.double() for name, value in params.items()}
+
+    def tangents(x: Tensor) -> tuple[Tensor, Tensor]:
+        z = net.features(params, {}, x.double(), "batch")[0]
+        head = {name: params[name] for name in net.head_names}
+        return net.head(params, z), jacobian(lambda own: net.head(own, z), head)
+
+    by_task = []
+    for task in test.tasks():
+        (first, own), (outputs, cross) = tangents(task.x_support), tangents(task.x_query)
+        answer = response(own @ own.mT, how) @ (task.y_support - first)
+        by_task.append(outputs + cross @ own.mT @ answer)
+    return torch.stack(by_task)
+
+
+def _by_recipe(job: Wide) -> tuple[Tensor, float]:
+    """As shipped but for depth, width and steps; ANIL keeps the head it trained, MTL has only its first."""
+    hidden = ",".join([str(job.width)] * (job.depth - 1))
+    settings = [f"model.hidden=[{hidden}]", f"outer.steps={job.steps}", f"run.seed={job.seed}"]
+    outcome = fitted(load_recipe(RECIPES[job.method], settings))
+    batch = outcome.parts.data.test.episodes(range(TEST_TASKS))
+    assert isinstance(batch, TaskBatch)
+    if outcome.state is None:
+        return torch.full_like(batch.y_query, math.nan), math.nan
+    names = outcome.parts.params
+    params = {name: value for name, value in outcome.state.params.items() if name in names}
+    with torch.no_grad():
+        return adapted(outcome.parts.network, params, batch, TEST), math.nan
+
+
+def trained_pictures(
+    method: str, seed: int, steps: int, episodes: int, filters: int, data: str
+) -> dict[str, Any]:
+    """What a trained Conv4 answers to the queries of the test tasks: ``PictureAnswers`` as plain data.
+
+    Both methods adapt in the same way: logistic regression on normalised features (C = 3), as Bridge does.
+    """
+    recipe = make_recipe(
+        {
+            "name": "bridge-agreement",
+            "data": {"name": data, "standardise": True},
+            "tasks": {"family": "few-shot", "ways": 5, "shots": 5, "queries": 5},
+            "model": {"kind": "conv4", "filters": filters, "pooling": "max", "norm": "transductive"},
+            "inner": {"method": "anil", "lr": 0.1, "steps": 3, "loss": "cross-entropy"},
+            "outer": {
+                "objective": "multitask" if method == "mtl" else "episodic",
+                "steps": steps,
+                "batch": 4,
+                "lr": 2e-3,
+            },
+            "eval": {"episodes": episodes, "queries": 10},
+            "run": {"seed": seed, "threads": 1},
+        }
+    )
+    outcome = fitted(recipe)
+    assert outcome.state is not None
+    sampler, network = outcome.parts.data.test, outcome.parts.network
+    shares, truth = [], []
+    with torch.no_grad():
+        for i in range(episodes):
+            task = sampler.episode(i)
+            shares.append(_probabilities(network, outcome.state.params, outcome.state.buffers, task))
+            truth.append(task.y_query)
+    all_shares, all_truth = torch.cat(shares), torch.cat(truth)
+    right = (all_shares.argmax(1) == all_truth).double().mean()
+    return PictureAnswers((1000 * all_shares).round().int().tolist(), float(right))._asdict()
+
+
+def _probabilities(network: Network, params: Params, buffers: Any, task: Any) -> Tensor:
+    z, q = (
+        network.features(params, buffers, x, "batch")[0].flatten(1)[None].double()
+        for x in (task.x_support, task.x_query)
+    )
+    return head_scores(fit_heads(z, task.y_support[None], 5, "logistic", 3.0, True), q)[0].softmax(1)
+
+
+METHODS = ("anil", "mtl")
+SHRINKS = {"depth 16": True, "depth 64": True, "depth 256": True, "depth 512": True, "floor": True}
+RECORDED: dict[str, dict[str, bool]] = {
+    # a few steps from the start: pictures are labelled by their common weights
+    "smoke": SHRINKS | {"width": False, "recipe depth": False, "recipe floor": True, "pictures": True},
+    "cpu": SHRINKS | {"width": True, "recipe depth": False, "recipe floor": True, "pictures": False},
+    "paper": SHRINKS | {"width": True, "recipe depth": False, "recipe floor": True, "pictures": False},
+}
+"""As found at ``smoke`` and ``cpu``; ``paper`` has not been run."""
+
+
+class Apart(NamedTuple):
+    """How far predictions lie apart in one cell, as a share of their own size."""
+
+    gap: float
+    anil: float
+    mtl: float
+    left: float | None
+
+    @property
+    def floor(self) -> float:
+        """What another seed changes, at least."""
+        return min(self.anil, self.mtl)
+
+
+class Labels(NamedTuple):
+    """How often pairs of networks give a picture the same label; how far their probabilities are apart."""
+
+    agreement: float
+    distance: float
+
+
+class PicturesApart(NamedTuple):
+    """Networks on picture tasks."""
+
+    gap: Labels
+    accuracy: dict[str, list[float]]
+    seeds: dict[str, Labels]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, the methods beside the rest."""
+        seeds = {method: one._asdict() for method, one in self.seeds.items()}
+        return {"gap": self.gap._asdict(), "accuracy": self.accuracy, **seeds}
+
+
+def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str) -> list[Row]:
+    """Gradient descent in the theorem's setting."""
+    rows, wide = [], max(theorem)
+    for width, cells in theorem.items():
+        gaps = [one.gap for one in cells]
+        slope = log_slope([float(d) for d in depths], gaps)
+        rows.append(
+            row(
+                f"Theorem 1, width {width}: the gap of trained networks shrinks with depth",
+                "shrinks",
+                _list(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
+                gaps[-1] < gaps[0] and slope < 0,
+                expected=RECORDED[scale][f"depth {width}"],
+                reason="holds if the slope on log–log axes is negative and the deepest gap the smaller",
+            )
+        )
+    narrow = min(theorem)
+    pairs = list(zip(theorem[narrow], theorem[wide], strict=True))
+    rows.append(
+        row(
+            "Theorem 1: the gap shrinks with width",
+            "shrinks (the ε of h > O(ε⁻²))",
+            f"{_list([b.gap / a.gap for a, b in pairs])} times from width {narrow} to {wide} at L = {depths}",
+            all(b.gap < a.gap for a, b in pairs),
+            expected=RECORDED[scale]["width"],
+        )
+    )
+    ratios = [one.gap / one.floor for cells in theorem.values() for one in cells]
+    rows.append(
+        row(
+            "ANIL and MTL from one start are nearer to each other than two seeds of one method",
+            "close",
+            f"the gap is {min(ratios):.2f} to {max(ratios):.2f} of the smaller distance of two seeds",
+            max(ratios) < 1,
+            expected=RECORDED[scale]["floor"],
+            reason="holds if it is so in every cell",
+        )
+    )
+    return rows
+
+
+def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
+    """Adam, as the shipped recipes train."""
+    gaps, ratios = [one.gap for one in cells], [one.gap / one.floor for one in cells]
+    slope = log_slope([float(d) for d in depths], gaps)
+    return [
+        row(
+            "the recipes (Adam, raw labels): the gap shrinks with depth",
+            "shrinks",
+            _list(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
+            gaps[-1] < gaps[0] and slope < 0,
+            expected=RECORDED[scale]["recipe depth"],
+            reason="far from the lazy regime that the theorem speaks of",
+        ),
+        row(
+            "the recipes: ANIL and MTL from one start are nearer than two seeds of one method",
+            "close",
+            f"{_list(ratios)} of the smaller distance of two seeds at L = {depths}",
+            max(ratios) < 1,
+            expected=RECORDED[scale]["recipe floor"],
+        ),
+    ]
+
+
+def picture_rows(pictures: PicturesApart, scale: str) -> list[Row]:
+    """Labels of pictures."""
+    gap, seeds = pictures.gap, pictures.seeds.values()
+    floor = max(one.agreement for one in seeds)
+    accuracy = ", ".join(f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in pictures.accuracy.items())
+    return [
+        row(
+            "Conv4, 5-way 5-shot: ANIL and MTL give the same labels as often as two seeds of one do",
+            "close",
+            f"{100 * gap.agreement:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
+            f"both methods); probabilities {gap.distance:.3f} apart against "
+            f"{min(one.distance for one in seeds):.3f}; accuracy {accuracy}",
+            gap.agreement >= floor,
+            expected=RECORDED[scale]["pictures"],
+        )
+    ]
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.3g}" for value in values)
+
 
 NAME = "bridge-agreement"
 
@@ -52,16 +375,6 @@ SIZES = {
 }
 
 
-def wide_part(job: Wide) -> WideAnswers:
-    """One of the quadratic tasks' networks, or what is remembered of it."""
-    return WideAnswers(**remembered(NAME, trained_wide, job._asdict()))
-
-
-def picture_part(job: Pictures) -> PictureAnswers:
-    """One Conv4, or what is remembered of it."""
-    return PictureAnswers(**remembered(NAME, trained_pictures, job._asdict()))
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """Trains everything, two at a time, and compares predictions on the same held-out tasks."""
     size = SIZES[scale]
@@ -75,8 +388,8 @@ def run(scale: str, say: Say) -> Reproduction:
         for method in METHODS
     ]
     trained = {}
-    for job, value in two_at_a_time(wide_part, jobs):
-        trained[job] = value
+    for job, value in zip(jobs, compute_parts(NAME, VERSION, trained_wide, jobs), strict=True):
+        trained[job] = WideAnswers(**value)
         say(f"{job.method}, L = {job.depth}, width {job.width}, seed {job.seed}, {job.regime}")
     apart = {cell: _apart(cell, trained, size.seeds) for cell in cells}
     pictures = _pictures(size, say)
@@ -107,7 +420,6 @@ def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, WideAnswers], se
     size = sum(float(one.norm(dim=1).mean()) for one in outputs.values()) / len(outputs)
 
     def distance(pairs: Sequence[tuple[Any, Any]]) -> float:
-        """The mean distance of predictions over pairs of networks, relative to their size."""
         norms = [float((outputs[a] - outputs[b]).norm(dim=1).mean()) for a, b in pairs]
         return sum(norms) / len(norms) / size
 
@@ -127,13 +439,12 @@ def _pictures(size: Size, say: Say) -> PicturesApart:
     """Accuracies, and how often two networks give a picture the same label."""
     jobs = [Pictures(method, seed, *size.pictures) for seed in range(size.seeds) for method in METHODS]
     by_job = {}
-    for job, value in two_at_a_time(picture_part, jobs):
-        by_job[job.method, job.seed] = value
-        say(f"Conv4, {job.method}, seed {job.seed}: {100 * value.accuracy:.1f} %")
+    for job, value in zip(jobs, compute_parts(NAME, VERSION, trained_pictures, jobs), strict=True):
+        answers = by_job[job.method, job.seed] = PictureAnswers(**value)
+        say(f"Conv4, {job.method}, seed {job.seed}: {100 * answers.accuracy:.1f} %")
     shares = {key: torch.tensor(value.thousandths).double() / 1000 for key, value in by_job.items()}
 
     def compare(pairs: Sequence[tuple[Any, Any]]) -> Labels:
-        """How often pairs of networks agree, and how far their probabilities are apart."""
         same = [float((shares[a].argmax(1) == shares[b].argmax(1)).double().mean()) for a, b in pairs]
         norms = [float((shares[a] - shares[b]).norm(dim=1).mean()) for a, b in pairs]
         return Labels(sum(same) / len(same), sum(norms) / len(norms))
@@ -164,7 +475,6 @@ def _protocol(size: Size) -> dict[str, Any]:
 
 def _figure(size: Size, theorem: dict[int, list[Apart]], recipes: list[Apart]) -> Any:
     def lines(depths: list[int], cells: list[Apart], what: str) -> list[Any]:
-        """Three lines: both methods' seeds, and the gap between the methods."""
         return [
             line(f"ANIL − MTL{what}", depths, [one.gap for one in cells]),
             line(f"two seeds of ANIL{what}", depths, [one.anil for one in cells]),

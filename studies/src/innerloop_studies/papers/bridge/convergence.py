@@ -19,6 +19,8 @@ from innerloop.training.wide import Course, off_linear, watch_method, without_sp
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "Bridge, Theorem 3: losses of ANIL and MTL under their bounds (eqs. 29 to 31)"
+VERSION = 1
 DEPTH, TASKS, SAMPLES = 3, 3, 4
 INNER = (0.05, 1)
 """Rate and steps of ANIL's inner loop."""

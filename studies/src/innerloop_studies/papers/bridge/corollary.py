@@ -110,7 +110,6 @@ def residual_gaps(tasks: list[Any]) -> dict[str, list[MeanError]]:
     """‖F_ANIL − F_MTL‖ at λτ = 0 and ŝ = 1, by network and depth."""
 
     def gap(name: str, depth: int) -> MeanError:
-        """The gap of one network at one depth."""
         kernel, settings = network_kernel(name, depth), (Descent(0.0), Descent(1.0))
         return mean_error(
             [mtl_anil_gap(kernel, *pair, inner=settings[0], test_descent=settings[1]) for pair in tasks]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
 
 from innerloop.core.statistics import mean_interval
-from innerloop_studies.papers.bridge.cells import Runs, carry_out, mean, protocol, shots_of, smoke_counts
-from innerloop_studies.papers.bridge.picture_run import PictureRun
+from innerloop.report.plots.panels import line, panel, panels_figure
+from innerloop_studies.papers.bridge.pictures import (
+    PictureRun,
+    Runs,
+    Work,
+    carry_out,
+    mean,
+    protocol,
+    recipe_for,
+    shots_of,
+    smoke_counts,
+)
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from innerloop_studies.papers.bridge.methods import Work
-
+TITLE = "Bridge, Figure 2: multi-task learning's accuracy against its cost, by batch and epochs"
+VERSION = 1
 USUAL = (0.125, 0.25, 0.5, 1.0)
 SIZES: dict[str, dict[int, tuple[float, ...]]] = {
     # tasks per step, 0 for the usual number: lengths as shares of the usual number of pictures
@@ -47,8 +56,6 @@ class Point(NamedTuple):
 
 def works(scale: str) -> list[Work]:
     """MTL at every length and batch (as many pictures in all for every batch), and MetaOptNet; one seed."""
-    from innerloop_studies.papers.bridge.methods import Work
-
     sizes = [
         (length / (batch or 1) if scale != "paper" else length, batch)
         for batch, lengths in SIZES[scale].items()
@@ -71,8 +78,6 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _point(work: Work, trained_run: PictureRun, shots: str, peer_seconds: float) -> Point:
-    from innerloop_studies.papers.bridge.methods import recipe_for
-
     score, seconds = mean_interval(trained_run.scores[shots]), trained_run.seconds
     return Point(
         batch=recipe_for(work).outer.batch,
@@ -85,8 +90,6 @@ def _point(work: Work, trained_run: PictureRun, shots: str, peer_seconds: float)
 
 
 def _figure(points: list[Point], peer: Peer) -> Figure:
-    from innerloop.report.plots.panels import line, panel, panels_figure
-
     lines = []
     for batch in sorted({point.batch for point in points}):
         mine = [point for point in points if point.batch == batch]

@@ -7,10 +7,11 @@ import statistics
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.further.head_starts import TEST_QUERIES, WAYS, Judged, Setting, judged
-from innerloop_studies.reproduce.parts import remembered
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
-from innerloop_studies.reproduce.sharing import ahead
 
+TITLE = "Bridge, eq. 5: ANIL with a head that the outer loop never updates"
+VERSION = 1
 NAME = "bridge-frozen"
 SETTINGS = {
     "smoke": Setting("anil", 1, 2, 0.1, "glyphs", 4, 6),
@@ -30,13 +31,11 @@ def run(scale: str, say: Say) -> Reproduction:
     """Trains ANIL from each start on the same episodes, and compares them task by task."""
     setting, seeds = SETTINGS[scale], SEEDS[scale]
     runs: dict[str, list[Judged]] = {start: [] for start in STARTS}
-    every = [{"setting": setting, "start": start, "seed": seed} for seed in range(seeds) for start in STARTS]
-    ahead(NAME, judged, every)
-    for seed in range(seeds):
-        for start in STARTS:
-            given = {"setting": setting, "start": start, "seed": seed}
-            runs[start].append(Judged(*remembered(NAME, judged, given)))
-            say(f"{start}, seed {seed}: {statistics.fmean(runs[start][-1].scores):.3f}")
+    jobs = [{"setting": setting, "start": start, "seed": seed} for seed in range(seeds) for start in STARTS]
+    for job, value in zip(jobs, compute_parts(NAME, VERSION, judged, jobs), strict=True):
+        one = Judged(*value)
+        runs[str(job["start"])].append(one)
+        say(f"{job['start']}, seed {job['seed']}: {statistics.fmean(one.scores):.3f}")
     rows = _identities(runs)
     if scale != "smoke":
         rows.append(_drop(runs, scale))

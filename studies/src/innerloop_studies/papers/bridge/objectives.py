@@ -19,6 +19,8 @@ from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "Bridge, §4.2: the objectives of MTL and of meta-learners, and their gradients"
+VERSION = 1
 HIDDEN, SAMPLES = [12, 6], 24
 """Fewer features than samples: heads without a penalty are then unique."""
 PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
@@ -77,7 +79,6 @@ def draw(seed: int) -> Problem:
     x = tasks.x_support.flatten(0, 1)
 
     def features(params: Params) -> Tensor:
-        """The body's features of all samples, task by task."""
         return net.features(params, {}, x, "batch")[0].view(tasks.size, SAMPLES, HIDDEN[-1])
 
     return Problem(features, tasks.y_support, body)
@@ -98,15 +99,12 @@ def gradients(problem: Problem, penalty: float) -> dict[str, float]:
     """How far gradients of the body are from that of eq. 13, which is differentiated through its heads."""
 
     def adapted(body: Params) -> Tensor:
-        """The best heads for a body."""
         return heads_of(problem.features(body), problem.y, penalty)
 
     def equation_10(body: Params) -> Tensor:
-        """The loss without the penalty, at the best heads."""
         return joint(problem, body, adapted(body))
 
     def equation_13(body: Params) -> Tensor:
-        """The loss with the penalty, at the best heads."""
         heads = adapted(body)
         return joint(problem, body, heads) + penalty * heads.square().sum()
 
@@ -133,17 +131,13 @@ def _stationary(problem: Problem, steps: int) -> Stationary:
     )
 
     def closure() -> Tensor:
-        """The joint loss, with its gradient."""
         optimiser.zero_grad()
         value = joint(problem, {name: free[name] for name in problem.body}, free["heads"])
         value.backward()
         return value
 
     def size(body: Params) -> float:
-        """The norm of the gradient of eq. 13."""
-
         def value(p: Params) -> Tensor:
-            """Eq. 13 without a penalty."""
             return joint(problem, p, heads_of(problem.features(p), problem.y, 0.0))
 
         return float(_flat(torch.func.grad(value)(body)).norm())

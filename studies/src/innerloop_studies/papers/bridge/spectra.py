@@ -17,6 +17,8 @@ from innerloop_studies.papers.bridge.corollary import RESIDUAL, Structure, resid
 from innerloop_studies.papers.bridge.shared import bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "Bridge, Lemmas 4 and 5: spectra of deep kernels, and the gap of their inverses"
+VERSION = 1
 LIMIT = 9 * math.pi**2 / 2
 SIZES = {"smoke": (4, 3, [4, 16, 64, 256]), "cpu": (20, 10, [4, 8, 16, 32, 64, 128, 256, 512, 1024])}
 SIZES["paper"] = SIZES["cpu"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from innerloop_studies.papers.bridge.cells import (
+from innerloop_studies.papers.bridge.pictures import (
+    METHODS,
     SEEDS,
     Difference,
+    PictureRun,
     Runs,
+    Work,
     carry_out,
     difference,
     middle_share,
@@ -18,12 +19,13 @@ from innerloop_studies.papers.bridge.cells import (
     shares_in_words,
     shares_of_time,
     smoke_counts,
+    trained,
 )
-from innerloop_studies.papers.bridge.picture_run import PictureRun
+from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
 
-if TYPE_CHECKING:
-    from innerloop_studies.papers.bridge.methods import Work
+TITLE = "Bridge, Table 3: multi-task learning beside six meta-learners, on CIFAR-FS and FC100"
+VERSION = 1
 
 # 5-way accuracies in percent; RFS is not in Bridge's table (Tian et al. 2020), nor ProtoNet on ResNet-12
 # (Lee et al. 2019); ANIL has no CIFAR-FS number
@@ -64,8 +66,6 @@ Table = dict[tuple[str, str], dict[str, list[PictureRun]]]
 
 def works(scale: str) -> list[Work]:
     """CIFAR-FS with all methods and seeds; FC100 with three methods and one seed (``paper``: all seeds)."""
-    from innerloop_studies.papers.bridge.methods import METHODS, Work
-
     whole = [Work(scale, "cifar-fs", method, seed) for method in METHODS for seed in range(SEEDS[scale])]
     if scale == "smoke":
         return whole
@@ -77,8 +77,6 @@ def works(scale: str) -> list[Work]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on CIFAR-100's pictures; finished runs are kept."""
-    from innerloop.report.plots.landscape import bars_figure
-
     runs = carry_out(works(scale), say)
     table = _table(runs)
     cells = {
@@ -109,8 +107,6 @@ def _table(runs: Runs) -> Table:
 
 def _smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was trained."""
-    from innerloop_studies.papers.bridge.runs import trained
-
     first = next(work for work in runs if work.method == "R2D2")
     again = trained(**settings_of(first))["scores"]["2"]
     pairs = list(zip(runs[first].scores["2"], again, strict=True))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from innerloop_studies.papers.bridge.cells import (
+from matplotlib.figure import Figure
+
+from innerloop.report.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.style import colour
+from innerloop_studies.papers.bridge.pictures import (
     SEEDS,
+    PictureRun,
     Runs,
+    Work,
     best_validation,
     carry_out,
     difference,
@@ -20,15 +26,12 @@ from innerloop_studies.papers.bridge.cells import (
     shots_of,
     smoke_counts,
     time_to_reach,
+    training_pictures,
 )
-from innerloop_studies.papers.bridge.picture_run import PictureRun
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from innerloop_studies.papers.bridge.methods import Work
-
+TITLE = "Bridge, Table 4: multi-task learning's accuracy and training time against MetaOptNet's"
+VERSION = 1
 BOTH = ("MetaOptNet", "MTL")
 PUBLISHED = "77.72 % against 78.63 %"
 SHARE = 3.7 / 85.6
@@ -39,8 +42,6 @@ WITHIN_A_POINT, CHEAPER, ORDER_OF_MAGNITUDE = True, True, False
 
 def works(scale: str) -> list[Work]:
     """Both methods on CIFAR-FS, 5-shot, all seeds: runs of Table 3."""
-    from innerloop_studies.papers.bridge.methods import Work
-
     return [Work(scale, "cifar-fs", method, seed) for method in BOTH for seed in range(SEEDS[scale])]
 
 
@@ -61,9 +62,6 @@ def _plain(trained_run: PictureRun) -> dict[str, Any]:
 
 def curves_figure(by_method: dict[str, list[PictureRun]]) -> Figure:
     """Validation accuracy against training time, a line per seed and a name per method."""
-    from innerloop.report.plots.panels import line, panel, panels_figure
-    from innerloop.report.plots.style import colour
-
     lines = [
         line(
             f"{'_' if seed else ''}{method}",  # the legend leaves out names that begin so
@@ -117,10 +115,8 @@ def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> lis
 
 def _cost_row(by_method: dict[str, list[PictureRun]]) -> Row:
     """What one training picture costs each method; the head of an episode is what differs."""
-    from innerloop_studies.papers.bridge.methods import training_pictures
 
     def per_picture(method: str) -> float:
-        """Milliseconds of a method for one training picture."""
         pictures = training_pictures(method)
         return statistics.median(1e3 * r.seconds / (r.steps * pictures) for r in by_method[method])
 

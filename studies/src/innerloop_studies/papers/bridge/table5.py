@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from innerloop.core.statistics import Interval, mean_interval
-from innerloop_studies.papers.bridge.cells import (
+from innerloop.report.plots.panels import line, panel, panels_figure
+from innerloop_studies.papers.bridge.pictures import (
     SEEDS,
+    PictureRun,
     Runs,
+    Work,
     carry_out,
     difference,
     percent,
@@ -15,12 +16,10 @@ from innerloop_studies.papers.bridge.cells import (
     shots_of,
     smoke_counts,
 )
-from innerloop_studies.papers.bridge.picture_run import PictureRun
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
 
-if TYPE_CHECKING:
-    from innerloop_studies.papers.bridge.methods import Work
-
+TITLE = "Bridge, Table 5: the penalty of the last layer at test; footnote 5 on features"
+VERSION = 1
 PUBLISHED = {
     "0.0001": 76.86,
     "0.001": 77.02,
@@ -39,8 +38,6 @@ FOUND_HELPING = {"cifar-fs": True, "fc100": False}
 
 def works(scale: str) -> list[Work]:
     """MTL as in Table 3, and with features treated the other way in training, one seed of each."""
-    from innerloop_studies.papers.bridge.methods import Work
-
     usual = [Work(scale, "cifar-fs", "MTL", seed) for seed in range(SEEDS[scale])]
     other = Work(scale, "cifar-fs", "MTL", 0, normalised=False)
     if scale == "smoke":
@@ -50,8 +47,6 @@ def works(scale: str) -> list[Work]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """One network per seed, judged with every penalty on the same test tasks."""
-    from innerloop.report.plots.panels import line, panel, panels_figure
-
     runs = carry_out(works(scale), say)
     usual = [each_run for work, each_run in runs.items() if work.data == "cifar-fs" and work.normalised]
     table = {name: _over_seeds(usual, name) for name in PUBLISHED}

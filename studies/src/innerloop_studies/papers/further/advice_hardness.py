@@ -9,13 +9,106 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
+from innerloop.choose.advisor.estimates import GROUP_EPISODES
 from innerloop.choose.pilot.agreement import agreement
+from innerloop.core.random import derive_seed
+from innerloop.data.source import ImageSource
+from innerloop.evaluation.scores import evaluate
+from innerloop.experiment.data import build_data
+from innerloop.experiment.fitting import fit_parts
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import line, panel, panels_figure, points
-from innerloop_studies.papers.further.hardness_runs import METHODS, Budget, Errors, errors_of
-from innerloop_studies.reproduce.parts import remembered, two_at_a_time
+from innerloop.tasks.episodes import Shape
+from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.hard_groups import group_errors, groups_of
+from innerloop.training.execution.plan import Plan
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+
+TITLE = "innerloop advise: is the ranking of hard groups that of trained networks? (ours)"
+VERSION = 1
+WAYS, QUERIES = 5, 5
+METHODS: dict[str, dict[str, Any]] = {
+    "protonet": {"model": {"norm": "running"}, "inner": {"method": "protonet"}, "outer": {"lr": 3e-3}},
+    "maml": {
+        "model": {"norm": "transductive"},
+        "inner": {"method": "maml", "lr": 0.3, "steps": 1},
+        "outer": {"lr": 2e-3},
+    },
+}
+
+
+class Budget(NamedTuple):
+    """Meta-steps, filters, and test tasks within every group."""
+
+    steps: int
+    filters: int
+    episodes: int
+
+
+def recipe_of(data: str, method: str, budget: Budget, seed: int) -> Recipe:
+    """Training on any classes of the training groups, 5-way 1-shot."""
+    own = METHODS[method]
+    outer = {"steps": budget.steps, "batch": 2, "schedule": "cosine", "clip": 10.0}
+    model = {"kind": "conv4", "filters": budget.filters, "pooling": "stride"}
+    return make_recipe(
+        {
+            "name": "advice-hardness",
+            "data": {"name": data, "standardise": True},
+            "tasks": {"family": "few-shot", "ways": WAYS, "shots": 1, "queries": QUERIES},
+            "model": {**model, **own["model"]},
+            "inner": {**own["inner"], "loss": "cross-entropy"},
+            "outer": {**outer, **own["outer"]},
+            "run": {"seed": seed},
+        }
+    )
+
+
+def without_half(source: ImageSource, fold: int) -> ImageSource:
+    """The pictures with half of their groups to train on, the other half to test; fold 1 swaps them.
+
+    Groups with fewer classes than a task needs are left out.
+    """
+    assert source.groups is not None
+    members = [classes for classes in groups_of(source, "all").values() if len(classes) >= WAYS]
+    order = torch.randperm(len(members), generator=torch.Generator().manual_seed(0)).tolist()
+    half = len(members) // 2
+    parts = [order[:half], order[half:]]
+    classes = [np.sort(np.concatenate([members[i] for i in part])) for part in parts]
+    train, test = classes if fold == 0 else classes[::-1]
+    return source._replace(splits={"train": train, "validation": test, "test": test})
+
+
+class Errors(NamedTuple):
+    """Errors within groups, by their names."""
+
+    before: dict[str, float]
+    trained: dict[str, float]
+
+
+def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> Errors:
+    """Errors within every group that was not trained on: of raw pixels before training, and of a network."""
+    recipe = recipe_of(data, method, budget, seed)
+    pictures = without_half(build_data(recipe).pictures, fold)
+    parts, plan = Parts(recipe, build_data(recipe, pictures)), Plan("loop")
+    state, scale = fit_parts(parts, plan=plan), parts.data.scale
+    learner, trained = parts.learner_after(1), dict[str, float]()
+    before = group_errors(pictures, "test", WAYS, GROUP_EPISODES)
+    for name in before:
+        kind = Kind(Shape(WAYS, 1, QUERIES), "one-group", (name,))
+        seeded = derive_seed(seed, "advice-hardness", name)
+        stream = few_shot_sampler(pictures, "test", seed=seeded, kinds=[kind], mean=scale.mean, std=scale.std)
+        judged = evaluate(learner, state.params, state.buffers, stream, parts.loss, budget.episodes, plan)
+        trained[name] = 1 - sum(judged.scores) / len(judged.scores)
+    return Errors(before, trained)
+
 
 NAME = "advice-hardness"
 PROMISED = 0.7
@@ -34,17 +127,19 @@ def run(scale: str, say: Say) -> Reproduction:
     """Every run is kept; two at a time."""
     budget, seeds = SIZES[scale]
     jobs = [
-        (data, method, fold, seed, budget)
+        {"data": data, "method": method, "fold": fold, "seed": seed, "budget": budget}
         for data in DATA[scale]
         for method in METHODS
         for seed in range(seeds)
         for fold in FOLDS
     ]
     by_kind: dict[tuple[str, str], list[Errors]] = {}
-    for (data, method, fold, seed, _), errors in two_at_a_time(_part, jobs):
+    for job, value in zip(jobs, compute_parts(NAME, VERSION, errors_of, jobs), strict=True):
+        errors, data, method = Errors(*value), str(job["data"]), str(job["method"])
         by_kind.setdefault((data, method), []).append(errors)
         middle = statistics.fmean(errors.trained.values())
-        say(f"{data}, {method}, fold {fold}, seed {seed}: mean error within unseen groups {middle:.3f}")
+        at = f"fold {job['fold']}, seed {job['seed']}"
+        say(f"{data}, {method}, {at}: mean error within unseen groups {middle:.3f}")
     protocol = {
         "meta-steps": budget.steps,
         "network": f"strided Conv4-{budget.filters}",
@@ -57,11 +152,6 @@ def run(scale: str, say: Say) -> Reproduction:
     kept = {" ".join(key): [one._asdict() for one in some] for key, some in by_kind.items()}
     figures = {NAME: panels_figure(panels, columns=2, width=3.6, height=3.0)}
     return Reproduction(rows, figures, {"errors": kept}, protocol)
-
-
-def _part(job: tuple[str, str, int, int, Budget]) -> Errors:
-    settings = dict(zip(("data", "method", "fold", "seed", "budget"), job, strict=True))
-    return Errors(*remembered(NAME, errors_of, settings))
 
 
 def _row(data: str, method: str, folds: Sequence[Errors], scale: str) -> Row:

@@ -10,13 +10,69 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from innerloop.choose.advisor.asked import understand
+from innerloop.choose.advisor.estimates import closed_forms
+from innerloop.choose.advisor.problem import pose
 from innerloop.choose.pilot.agreement import agreement
+from innerloop.experiment.recipe.library import load_recipe
 from innerloop.report.plots.panels import line, panel, panels_figure, points
-from innerloop_studies.papers.further.landscape_runs import DIM, Gains, gains_of
-from innerloop_studies.reproduce.parts import remembered, two_at_a_time
+from innerloop.theory.landscape.geography import Geography, geography
+from innerloop_studies.papers.training import fitted, judged
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+
+TITLE = "innerloop advise: is the predicted gain that of trained linear models? (ours)"
+VERSION = 1
+DIM = 10
+
+
+class Gains(NamedTuple):
+    """NAL's excess risk over MAML's in one environment, three times."""
+
+    predicted: float
+    low: float
+    high: float
+    exact: float
+    measured: float
+
+
+def environment(number: int) -> tuple[dict[str, Any], int]:
+    """One of the environments, a function of its number: settings of the family ``linear``, and the shots."""
+    draw = np.random.default_rng(number)
+
+    def between(low: float, high: float) -> float:
+        return float(np.exp(draw.uniform(np.log(low), np.log(high))))
+
+    settings = {
+        "dim": DIM,
+        "rho_hard": between(0.03, 0.8),
+        "rho_easy": 1.0,
+        "R": float(draw.uniform(0.0, 3.0)),
+        "r_hard": between(0.05, 1.0),
+        "r_easy": between(0.05, 1.0),
+        "hard_share": float(draw.uniform(0.2, 0.8)),
+    }
+    return settings, int(draw.choice([20, 50, 200]))
+
+
+def gains_of(number: int, steps: int, episodes: int) -> Gains:
+    """The gain of one environment: predicted, exact and measured."""
+    settings, shots = environment(number)
+    tasks = [f"tasks.settings.{name}={value!r}" for name, value in settings.items()]
+    tasks += [f"tasks.shots={shots}", "tasks.queries=20", "tasks.noise=0.0", f"seed={number}"]
+    closed = closed_forms(pose(understand("linear-maml", [*tasks, "methods=[yours]"])))
+    exact = geography(Geography(**settings), lr=closed.inner_lr, shots=shots).gain
+    length = [f"outer.steps={steps}", "outer.batch=64", "outer.lr=0.5", f"eval.episodes={episodes}"]
+    nal, maml = (
+        judged(fitted(load_recipe(name, [*tasks, *length, f"inner.lr={closed.inner_lr!r}"]))).mean
+        for name in ("linear-nal", "linear-maml")
+    )
+    return Gains(*closed.gain, float(exact), nal / maml)
+
 
 NAME = "advice-landscape"
 SIZES = {"smoke": (2, 40, 40), "cpu": (30, 3000, 10_000), "paper": (200, 10_000, 50_000)}
@@ -30,9 +86,11 @@ PROMISED, INSIDE = 0.9, 0.8
 def run(scale: str, say: Say) -> Reproduction:
     """Every environment is kept; two at a time."""
     count, steps, episodes = SIZES[scale]
-    gains: dict[int, Gains] = {}
-    for (number, *_), one in two_at_a_time(_part, [(number, steps, episodes) for number in range(count)]):
-        gains[number] = one
+    jobs = [{"number": number, "steps": steps, "episodes": episodes} for number in range(count)]
+    some: list[Gains] = []
+    for number, value in enumerate(compute_parts(NAME, VERSION, gains_of, jobs)):
+        one = Gains(*value)
+        some.append(one)
         say(f"environment {number}: predicted {one.predicted:.3f}, measured {one.measured:.3f}")
     protocol = {
         "environments": f"{count} random ones of the family linear, {DIM} inputs, 20, 50 or 200 shots",
@@ -40,15 +98,9 @@ def run(scale: str, say: Say) -> Reproduction:
         "measured": f"linear-nal and linear-maml, {steps} steps of 64 tasks, one seed; {episodes} test tasks",
         "inner rate": "1/λ_max of the features, for both",
     }
-    some = [gains[number] for number in sorted(gains)]
     rows = smoke_rows(some) if scale == "smoke" else rows_of(some)
     kept = {"gains": [one._asdict() for one in some]}
     return Reproduction(rows, {NAME: _figure(some)}, kept, protocol)
-
-
-def _part(job: tuple[int, int, int]) -> Gains:
-    settings = dict(zip(("number", "steps", "episodes"), job, strict=True))
-    return Gains(*remembered(NAME, gains_of, settings))
 
 
 def smoke_rows(gains: Sequence[Gains]) -> list[Row]:

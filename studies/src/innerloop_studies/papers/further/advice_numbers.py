@@ -12,18 +12,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.choose.advisor.methods import NUMBERS
-from innerloop_studies.papers.further.advice_rows import (
+from innerloop_studies.papers.further.races import (
     SHARE,
+    Case,
     Judged,
+    Long,
+    LongJob,
+    Raced,
+    RaceJob,
     counted_row,
     judged_by,
+    long_run,
     race_figure,
     race_rows,
+    short_race,
 )
-from innerloop_studies.papers.further.advice_runs import Case, Long, Raced, long_run, short_race
-from innerloop_studies.reproduce.parts import remembered, two_at_a_time
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say
 
+TITLE = "innerloop advise on regression: the first choice of a short race (ours)"
+VERSION = 1
 NAME = "advice-numbers"
 CLOSE = 0.1
 """How far above the best error, relative to it, that of the first choice may be."""
@@ -44,15 +52,16 @@ def cases(scale: str) -> list[Case]:
 def run(scale: str, say: Say) -> Reproduction:
     """Long runs two at a time, then the short races; every part is kept."""
     seconds, episodes = SIZES[scale]
-    jobs = [(case, method, 0, seconds, episodes) for case in cases(scale) for method in METHODS[scale]]
+    jobs = [LongJob(case, method, 0, seconds, episodes) for case in cases(scale) for method in METHODS[scale]]
     long: dict[Case, dict[str, Long]] = {}
-    for (case, method, *_), outcome in two_at_a_time(_long, jobs):
-        long.setdefault(case, {})[method] = outcome
+    for (case, method, *_), value in zip(jobs, compute_parts(NAME, VERSION, long_run, jobs), strict=True):
+        outcome = long.setdefault(case, {})[method] = Long(*value)
         say(f"{case}, {method}: mse {_text(outcome.score)} after {outcome.steps} steps")
     budget = max(SHARE * seconds * len(METHODS[scale]), 60.0 if scale == "smoke" else 0.0)
     problems = []
-    for (case, *_), raced in two_at_a_time(_short, [(c, METHODS[scale], 0, budget) for c in long]):
-        problems.append(judged(case, long[case], raced))
+    races = [RaceJob(case, METHODS[scale], 0, budget) for case in long]
+    for (case, *_), value in zip(races, compute_parts(NAME, VERSION, short_race, races), strict=True):
+        problems.append(judged(case, long[case], Raced(*value)))
         one = problems[-1]
         say(f"{case}: the race chose {one.chosen}, {one.regret:.0%} above {one.best}")
     protocol = {
@@ -65,16 +74,6 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     kept = {"problems": [one._asdict() for one in problems]}
     return Reproduction(_rows(problems, scale), {NAME: _figure(problems)}, kept, protocol)
-
-
-def _long(job: tuple[Case, str, int, float, int]) -> Long:
-    names = ("case", "method", "seed", "seconds", "episodes")
-    return Long(*remembered(NAME, long_run, dict(zip(names, job, strict=True))))
-
-
-def _short(job: tuple[Case, tuple[str, ...], int, float]) -> Raced:
-    settings = dict(zip(("case", "methods", "seed", "seconds"), job, strict=True))
-    return Raced(*remembered(NAME, short_race, settings))
 
 
 def judged(case: Case, long: Mapping[str, Long], raced: Raced) -> Judged:

@@ -12,19 +12,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.choose.advisor.methods import PICTURES
-from innerloop_studies.papers.further.advice_rows import (
+from innerloop_studies.papers.further.races import (
     SHARE,
+    Case,
     Judged,
+    Long,
+    LongJob,
+    Raced,
+    RaceJob,
     counted_row,
     judged_by,
+    long_run,
     race_figure,
     race_rows,
+    short_race,
 )
-from innerloop_studies.papers.further.advice_runs import Case, Long, Raced, long_run, short_race
-from innerloop_studies.papers.further.rate_runs import PHOTOGRAPHS, source
-from innerloop_studies.reproduce.parts import remembered, two_at_a_time
+from innerloop_studies.papers.further.rates import PHOTOGRAPHS, source
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say
 
+TITLE = "innerloop advise: the first choice of a short race against long training (ours)"
+VERSION = 1
 NAME = "advice-race"
 CLOSE = 0.01
 """Accuracy that the first choice may be below the best."""
@@ -51,16 +59,19 @@ def run(scale: str, say: Say) -> Reproduction:
     for case in chosen:
         source(case.data)  # missing data are told at once
     chosen = chosen[: int(os.environ.get(PART, "0")) or None]
-    jobs = [(c, m, seed, seconds, episodes) for c in chosen for seed in range(seeds) for m in METHODS[scale]]
+    each = [(case, seed, method) for case in chosen for seed in range(seeds) for method in METHODS[scale]]
+    jobs = [LongJob(case, method, seed, seconds, episodes) for case, seed, method in each]
     long: dict[tuple[Case, int], dict[str, Long]] = {}
-    for (case, method, seed, _, _), outcome in two_at_a_time(_long, jobs):
-        long.setdefault((case, seed), {})[method] = outcome
+    values = compute_parts(NAME, VERSION, long_run, jobs, seen=lambda job: {"data": job.case.content})
+    for (case, seed, method), value in zip(each, values, strict=True):
+        outcome = long.setdefault((case, seed), {})[method] = Long(*value)
         say(f"{case}, {method}, seed {seed}: {_percent(outcome.score)} after {outcome.steps} steps")
     budget = max(SHARE * seconds * len(METHODS[scale]), 60.0 if scale == "smoke" else 0.0)
     problems = []
-    races = [(case, METHODS[scale], seed, budget) for case, seed in long]
-    for (case, _, seed, _), raced in two_at_a_time(_short, races):
-        one = judged(case, seed, long[case, seed], raced)
+    races = [RaceJob(case, METHODS[scale], seed, budget) for case, seed in long]
+    values = compute_parts(NAME, VERSION, short_race, races, seen=lambda job: {"data": job.case.content})
+    for (case, seed), value in zip(long, values, strict=True):
+        one = judged(case, seed, long[case, seed], Raced(*value))
         problems.append(one)
         say(
             f"{case}, seed {seed}: the race chose {one.chosen}, {100 * one.regret:.1f} points below "
@@ -68,17 +79,6 @@ def run(scale: str, say: Say) -> Reproduction:
         )
     kept = {"problems": [one._asdict() for one in problems]}
     return Reproduction(_rows(problems, scale), {NAME: _figure(problems)}, kept, _protocol(scale))
-
-
-def _long(job: tuple[Case, str, int, float, int]) -> Long:
-    names = ("case", "method", "seed", "seconds", "episodes")
-    settings = dict(zip(names, job, strict=True))
-    return Long(*remembered(NAME, long_run, settings, seen={"data": job[0].content}))
-
-
-def _short(job: tuple[Case, tuple[str, ...], int, float]) -> Raced:
-    settings = dict(zip(("case", "methods", "seed", "seconds"), job, strict=True))
-    return Raced(*remembered(NAME, short_race, settings, seen={"data": job[0].content}))
 
 
 def judged(case: Case, seed: int, long: Mapping[str, Long], raced: Raced) -> Judged:

@@ -16,7 +16,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.learners.orders import label_orders
 from innerloop.training.state import TrainState
-from innerloop_studies.reproduce.short_runs import Fitted, fitted, plan_for
+from innerloop_studies.papers.training import Fitted, fitted, plan_for
 
 
 class Setting(NamedTuple):

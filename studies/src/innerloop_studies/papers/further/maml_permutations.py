@@ -8,10 +8,11 @@ from typing import Any
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.further.head_starts import TEST_QUERIES, WAYS, Permuted, Setting, permuted
-from innerloop_studies.reproduce.parts import remembered
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
-from innerloop_studies.reproduce.sharing import ahead
 
+TITLE = "Ye & Chao 2021: MAML's accuracy against the order of a task's labels"
+VERSION = 1
 NAME = "maml-permutations"
 SETTINGS = {
     "smoke": Setting("maml", 1, 2, 0.1, "glyphs", 4, 6, "float64"),
@@ -39,14 +40,15 @@ def run(scale: str, say: Say) -> Reproduction:
     setting, orders, seeds = SETTINGS[scale], ORDERS[scale], SEEDS[scale]
     runs: Runs = {start: [] for start in STARTS}
     pairs = list(zip(STARTS, orders, strict=True))
-    every = [_given(setting, start, seed, count) for seed in range(seeds) for start, count in pairs]
-    ahead(NAME, permuted, every)
-    for seed in range(seeds):
-        for start, count in pairs:
-            given = _given(setting, start, seed, count)
-            runs[start].append(Permuted(*remembered(NAME, permuted, given)))
-            mean = statistics.fmean(flat(runs[start][-1:]))
-            say(f"{start}, seed {seed}: accuracy {mean:.3f}")
+    jobs = [
+        {"setting": setting, "start": start, "seed": seed, "orders": count}
+        for seed in range(seeds)
+        for start, count in pairs
+    ]
+    for job, value in zip(jobs, compute_parts(NAME, VERSION, permuted, jobs), strict=True):
+        one = Permuted(*value)
+        runs[str(job["start"])].append(one)
+        say(f"{job['start']}, seed {job['seed']}: accuracy {statistics.fmean(flat([one])):.3f}")
     rows = _identities(runs, scale) + ([] if scale == "smoke" else _rows(runs, scale))
     protocol = {
         **setting._asdict(),
@@ -64,10 +66,6 @@ def run(scale: str, say: Say) -> Reproduction:
         for start, some in runs.items()
     }
     return Reproduction(rows, {NAME: _figure(runs)}, kept, protocol)
-
-
-def _given(setting: Setting, start: str, seed: int, orders: int) -> dict[str, Any]:
-    return {"setting": setting, "start": start, "seed": seed, "orders": orders}
 
 
 def flat(runs: list[Permuted]) -> list[float]:

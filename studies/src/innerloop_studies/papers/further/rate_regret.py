@@ -13,11 +13,25 @@ from typing import Any
 
 from innerloop.choose.rate import NORMALISED, UNNORMALISED
 from innerloop.report.plots.panels import panels_figure
-from innerloop_studies.papers.further.rate_runs import QUERIES, Case, Reached, Size, content, source, trained
-from innerloop_studies.papers.further.rate_table import GRID, MEDIAN, WORST, Entry, panel_of, summary
-from innerloop_studies.reproduce.parts import remembered, two_at_a_time
+from innerloop_studies.papers.further.rates import (
+    GRID,
+    MEDIAN,
+    QUERIES,
+    WORST,
+    Case,
+    Entry,
+    Reached,
+    Size,
+    jobs_of,
+    panel_of,
+    reached,
+    source,
+    summary,
+)
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
+TITLE = "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)"
+VERSION = 1
 NAME = "rate-regret"
 PART = "INNERLOOP_REGRET_CASES"
 """Environment: look at only the first cases, this many."""
@@ -50,12 +64,15 @@ def run(scale: str, say: Say) -> Reproduction:
     for case in chosen:
         source(case.data)  # missing data are told at once
     chosen = chosen[: int(os.environ.get(PART, "0")) or None]
-    jobs = [(case, rate, seed, scale) for case in chosen for seed in range(seeds) for rate in ("auto", *GRID)]
+    jobs = jobs_of(chosen, seeds, Size(steps, batch, tests))
     results: dict[tuple[Case, Any, int], Reached] = {}
-    for job, outcome in two_at_a_time(_part, jobs):
+    for job, outcome in zip(jobs, reached(NAME, VERSION, jobs), strict=True):
         results[job[:3]] = outcome
-        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
-    again = _again(results, scale) if scale == "smoke" else []
+        say(f"{job.case}, seed {job.seed}, {job.rate}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
+    settled = [
+        job._replace(rate=results[job.case, "auto", job.seed].rate) for job in jobs if job.rate == "auto"
+    ]
+    again = [one.accuracy for one in reached(NAME, VERSION, settled)] if scale == "smoke" else []
     table = [summary(case, results, seeds) for case in chosen]
     protocol = {
         "meta-steps": steps,
@@ -70,12 +87,6 @@ def run(scale: str, say: Say) -> Reproduction:
     figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
     rows = _smoke_rows(table, again) if scale == "smoke" else _rows(table, scale)
     return Reproduction(rows, {NAME: figure}, {"table": [entry.as_dict() for entry in table]}, protocol)
-
-
-def _again(results: dict[tuple[Case, Any, int], Reached], scale: str) -> list[float]:
-    """Accuracies of runs at the numbers that ``auto`` settled on, given as numbers."""
-    settled = [(*key[:1], outcome.rate, *key[2:]) for key, outcome in results.items() if key[1] == "auto"]
-    return [outcome.accuracy for _, outcome in two_at_a_time(_part, [(*key, scale) for key in settled])]
 
 
 def _smoke_rows(table: list[Entry], again: list[float]) -> list[Row]:
@@ -138,9 +149,3 @@ def _uncertainty(table: list[Entry]) -> list[Row]:
 
 
 HAD, HINDSIGHT = "the same, had the rate been", "(between grid rates, in hindsight)"
-
-
-def _part(job: tuple[Case, Any, int, str]) -> Reached:
-    case, rate, seed, scale = job
-    settings = {"case": case, "rate": rate, "seed": seed, "size": Size(*SIZES[scale][:3])}
-    return Reached(*remembered(NAME, trained, settings, seen={"content": content(case.data)}))

@@ -13,21 +13,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from innerloop.report.plots.panels import panels_figure
-from innerloop_studies.papers.further.rate_runs import (
+from innerloop_studies.papers.further.rates import (
+    GRID,
+    MEDIAN,
     PHOTOGRAPHS,
     QUERIES,
+    WORST,
     Case,
+    Entry,
     Reached,
     Size,
     content,
     estimated,
+    jobs_of,
+    panel_of,
+    reached,
     source,
-    trained,
+    summary,
 )
-from innerloop_studies.papers.further.rate_table import GRID, MEDIAN, WORST, Entry, panel_of, summary
-from innerloop_studies.reproduce.parts import remembered, two_at_a_time
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
 
+TITLE = "inner.lr=auto on Omniglot and Tiny-ImageNet, which no rule was chosen on (ours)"
+VERSION = 1
 NAME = "rate-unseen"
 STEPS, SHOTS, NORMS = (1, 3, 5, 10), (1, 5), ("transductive", "none")
 SIZES = {
@@ -100,11 +108,11 @@ def run(scale: str, say: Say) -> Reproduction:
     chosen = cases(scale)
     for case in chosen:
         source(case.data)  # missing data are reported at once
-    jobs = [(case, rate, seed, scale) for case in chosen for seed in range(seeds) for rate in ("auto", *GRID)]
+    jobs = jobs_of(chosen, seeds, Size(steps, batch, tests))
     results: dict[tuple[Case, Any, int], Reached] = {}
-    for job, outcome in two_at_a_time(_part, jobs):
+    for job, outcome in zip(jobs, reached(NAME, VERSION, jobs), strict=True):
         results[job[:3]] = outcome
-        say(f"{job[0]}, seed {job[2]}, {job[1]}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
+        say(f"{job.case}, seed {job.seed}, {job.rate}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
     table = [Unseen(summary(case, results, seeds), _forms(case, seeds)) for case in chosen]
     protocol = {
         "meta-steps": steps,
@@ -121,16 +129,11 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {NAME: figure}, {"table": [one.as_dict() for one in table]}, protocol)
 
 
-def _part(job: tuple[Case, Any, int, str]) -> Reached:
-    case, rate, seed, scale = job
-    settings = {"case": case, "rate": rate, "seed": seed, "size": Size(*SIZES[scale][:3])}
-    return Reached(*remembered(NAME, trained, settings, seen={"content": content(case.data)}))
-
-
 def _forms(case: Case, seeds: int) -> dict[str, float]:
     """Geometric means over seeds."""
     seen = {"content": content(case.data)}
-    each = [remembered(NAME, estimated, {"case": case, "seed": seed}, seen=seen) for seed in range(seeds)]
+    jobs = [{"case": case, "seed": seed} for seed in range(seeds)]
+    each = list(compute_parts(NAME, VERSION, estimated, jobs, seen=lambda _: seen))
     return {name: statistics.geometric_mean(forms[name] for forms in each) for name in each[0]}
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import torch
+
+from innerloop.theory.landscape.geography import Geography, environment, geography
+from innerloop_studies.papers.figures import Plane, planes_figure
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "Landscape, Figure 1: four environments, where NAL and MAML start, and the gain"
+VERSION = 1
 DIM, SHOTS, SHOWN = 10, 500, 100
 R_LARGE, SPREAD = 2.0, 0.4  # R²/r_H = 10, the ratio of Figure 3 (c, d); the paper does not print R and r here
 
@@ -11,10 +17,6 @@ R_LARGE, SPREAD = 2.0, 0.4  # R²/r_H = 10, the ratio of Figure 3 (c, d); the pa
 def run(scale: str, say: Say) -> Reproduction:
     """Closed forms only, so every scale is the full setting."""
     del scale
-    import torch
-
-    from innerloop.report.plots.landscape import Plane, planes_figure
-    from innerloop.theory.landscape.geography import Geography, environment, geography
 
     environments = {
         "(a) equal hardness": Geography(DIM, 0.9, 0.9, R_LARGE, SPREAD, SPREAD),

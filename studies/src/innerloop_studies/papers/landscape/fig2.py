@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import torch
+
+import innerloop_studies.papers.landscape.linear as linear
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
+from innerloop.theory.landscape.batch import compare
+from innerloop.theory.landscape.forms import adapted_curvature, excess_risk
+from innerloop_studies.papers.figures import INKS
+from innerloop_studies.papers.landscape.linear import ends_row
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
-if TYPE_CHECKING:
-    from innerloop.report.plots.panels import Panel
-
+TITLE = "Landscape, Figures 2 and 7: coordinates and excess risks against ρ_H"
+VERSION = 1
 DIM, SHOTS = 10, (2000, 100)
 SIZES = {"smoke": (20, 4, 60), "cpu": (10, 10, 5000), "paper": (10, 20, 5000)}
 """Repeats, values of ρ_H, iterations."""
@@ -67,8 +74,6 @@ class Column(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks at **1** and −**1**, ρ_E = 1, α = 1, ν² = 0.01."""
-    from innerloop.report.plots.panels import panels_figure
-
     runs, grid, steps = SIZES[scale]
     rows: list[Row] = []
     panels: list[Panel] = []
@@ -90,11 +95,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _panels(shots: int, column: Column) -> list[Panel]:
-    from innerloop.report.plots.landscape import INKS
-    from innerloop.report.plots.panels import line, panel, points
 
     def one(title: str, nal: Curve, maml: Curve, heights: dict[str, float]) -> Panel:
-        """A panel with both methods."""
         curves = []
         for name, curve in (("NAL", nal), ("MAML", maml)):
             measured = points(column.points_rho, curve.points, curve.ci95)
@@ -110,17 +112,10 @@ def _panels(shots: int, column: Column) -> list[Panel]:
 
 
 def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
-    import torch
-
-    import innerloop_studies.papers.landscape.linear as linear
-    from innerloop.theory.landscape.batch import compare
-    from innerloop.theory.landscape.forms import adapted_curvature, excess_risk
-
     eye, one = torch.eye(DIM, dtype=torch.float64), torch.ones(DIM, dtype=torch.float64)
     optima = torch.stack([one, -one])
 
     def environments(rho: torch.Tensor) -> torch.Tensor:
-        """The covariances of the hard and the easy task, for every ρ_H."""
         return torch.stack([rho[:, None, None] * eye, eye.expand(len(rho), -1, -1)], 1)
 
     rho = torch.linspace(0.01, 1, 100, dtype=torch.float64)
@@ -152,8 +147,6 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
 
 
 def _rows(shots: int, column: Column, steps: int, scale: str) -> list[Row]:
-    from innerloop_studies.papers.landscape.linear import ends_row
-
     low, high = NEARER[shots]
     nal, maml = column.nal, column.maml
     middle = [i for i, r in enumerate(column.rho) if low <= r <= high]

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
+
+from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
+from innerloop.theory.landscape.geography import Geography, geography, step_curvature
+from innerloop_studies.papers.figures import INKS
+from innerloop_studies.papers.landscape.linear import (
+    ends,
+    ends_row,
+    expected_ends,
+    geography_drawer,
+    intervals,
+    standard_errors_off,
+)
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
+TITLE = "Landscape, Figure 3: excess risks against R for scattered and packed hard tasks"
+VERSION = 1
 DIM, SHOTS, RHO_HARD, RHO_EASY = 10, 500, 0.1, 0.9
 RATIOS = {"(a, b) R²/r_H = 0.5": (0.5, 10.0), "(c, d) R²/r_H = 10": (10.0, 0.5)}
 SIZES = {"smoke": (20, 3, 60), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
@@ -53,10 +68,6 @@ class Curves(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """R from 0.5 to 4 with R²/r_H and R²/r_E fixed."""
-    from innerloop.report.plots.landscape import INKS
-    from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
-    from innerloop_studies.papers.landscape.linear import ends_row
-
     runs, grid, steps = SIZES[scale]
     panels: list[Panel] = []
     data: dict[str, Any] = {}
@@ -106,17 +117,6 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> Curves:
-    import torch
-
-    from innerloop.theory.landscape.geography import Geography, geography, step_curvature
-    from innerloop_studies.papers.landscape.linear import (
-        ends,
-        expected_ends,
-        geography_drawer,
-        intervals,
-        standard_errors_off,
-    )
-
     R = torch.linspace(0.5, 4, 36, dtype=torch.float64)
     line = geography(Geography(DIM, RHO_HARD, RHO_EASY, R, R**2 / hard, R**2 / easy), 1 / RHO_EASY, SHOTS)
     at = torch.linspace(0.5, 4, grid, dtype=torch.float64)

@@ -4,23 +4,130 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from matplotlib.figure import Figure
+
+from innerloop.core.random import derive_seed
 from innerloop.core.statistics import Interval, mean_interval
-from innerloop_studies.papers.landscape.accuracies import bar
-from innerloop_studies.papers.landscape.hard_runs import (
-    ARMS,
-    CASES,
-    KINDS,
-    QUERIES,
-    Budget,
-    drawn_share,
-    trained,
-)
+from innerloop.data.source import ImageSource
+from innerloop.evaluation.scores import evaluate
+from innerloop.experiment.data import build_data
+from innerloop.experiment.fitting import fit_parts
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.tasks.episodes import Shape
+from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.hard_groups import by_hardness, hardest_groups
+from innerloop.training.execution.plan import Plan
+from innerloop_studies.papers.figures import bars_figure
+from innerloop_studies.papers.landscape.images import bar
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "Hard alphabets and superclasses more often, or with more weight (ours)"
+VERSION = 1
+QUERIES = 10
+KINDS = ("hard", "easy", "all")
+ARMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "share": {"tasks": {"hard_share": 0.5}},
+    "weight": {"outer": {"hard_weight": 5.0}},
+}
+"""Settings beside those of plain training."""
+
+
+class Case(NamedTuple):
+    """Pictures, and what a task of them is."""
+
+    data: str
+    choice: str
+    shots: int
+    rate: float
+    hardest: int
+    hardest_test: int
+
+
+CASES = {
+    "alphabets": Case("omniglot", "one-group", 1, 0.4, 5, 4),
+    "superclasses": Case("cifar-fs", "any", 5, 0.3, 5, 3),
+}
+"""Omniglot's tasks are within an alphabet. CIFAR-FS has too few classes of a superclass for that."""
+
+
+class Budget(NamedTuple):
+    """Meta-steps by case, tasks per step, filters, tasks judged per kind."""
+
+    steps: dict[str, int]
+    tasks: int
+    filters: int
+    episodes: int
+
+
+def case_of(scale: str, name: str) -> Case:
+    """The case; at ``smoke`` on the embedded glyphs."""
+    return CASES[name]._replace(data="glyphs") if scale == "smoke" else CASES[name]
+
+
+def recipe_of(scale: str, name: str, arm: str, budget: Budget, seed: int) -> Recipe:
+    """How an arm trains: MAML of one step, by Adam."""
+    case, own = case_of(scale, name), ARMS[arm]
+    tasks = {"family": "few-shot", "choice": case.choice, "shots": case.shots, "queries": QUERIES}
+    outer = {"steps": budget.steps[name], "batch": budget.tasks, "lr": 1e-3}
+    hardest = {"hardest": case.hardest} if own else {}
+    return make_recipe(
+        {
+            "data": {"name": case.data, "standardise": name == "superclasses"},
+            "tasks": {**tasks, **hardest, **own.get("tasks", {})},
+            "model": {"kind": "conv4", "filters": budget.filters, "pooling": "stride"},
+            "inner": {"method": "maml", "lr": case.rate, "loss": "cross-entropy"},
+            "outer": {**outer, **own.get("outer", {})},
+            "run": {"seed": seed},
+        }
+    )
+
+
+def test_kinds(scale: str, name: str, source: ImageSource, ways: int) -> dict[str, Kind]:
+    """Test tasks of hard groups, of the others, and of all as they come."""
+    case = case_of(scale, name)
+    every = Kind(Shape(ways, case.shots, QUERIES), case.choice, name="all")  # type: ignore[arg-type]
+    hard = hardest_groups(source, "test", ways, case.hardest_test)
+    return {kind.name: kind for kind in (*by_hardness(every, source, "test", hard, 0.5), every)}
+
+
+def trained(scale: str, case: str, arm: str, budget: Budget, seed: int) -> dict[str, Any]:
+    """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds."""
+    parts = Parts(recipe_of(scale, case, arm, budget, seed))
+    data, plan = parts.data, Plan("loop")
+    state = fit_parts(parts, plan=plan)
+    learner, by_kind = parts.learner_after(1), {}
+    for name, kind in test_kinds(scale, case, data.pictures, parts.recipe.tasks.ways).items():
+        stream = few_shot_sampler(
+            data.pictures,
+            "test",
+            seed=derive_seed(0, "landscape-hard-share", name),
+            kinds=[kind],
+            mean=data.scale.mean,
+            std=data.scale.std,
+        )
+        judged = evaluate(learner, state.params, state.buffers, stream, parts.loss, budget.episodes, plan)
+        by_kind[name] = judged.scores
+    return {"scores": by_kind, "hard groups": list(data.hard_groups)}
+
+
+def drawn_share(scale: str, case: str, arm: str, budget: Budget, tasks: int) -> float:
+    """The share of hard tasks among the first of the training stream, counted by names of classes."""
+    data = build_data(recipe_of(scale, case, arm, budget, 0))
+    source = data.pictures
+    assert source.groups is not None
+    hard = {
+        name
+        for name, group in zip(source.class_names, source.groups, strict=True)
+        if source.group_names[group] in data.hard_groups
+    }
+    return sum(set(data.train.files(i)["classes"]) <= hard for i in range(tasks)) / tasks
+
 
 NAME = "landscape-hard-share"
 WAYS = 5
@@ -43,6 +150,7 @@ class Job(NamedTuple):
     scale: str
     case: str
     arm: str
+    budget: Budget
     seed: int
 
 
@@ -72,11 +180,11 @@ ByArm = Mapping[str, Sequence[Run]]
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot and CIFAR-FS; finished runs are kept."""
-    from innerloop_studies.reproduce.parts import two_at_a_time
-
-    jobs = [Job(scale, case, arm, seed) for seed in range(SEEDS[scale]) for case in CASES for arm in ARMS]
+    budget, seeds = BUDGETS[scale], range(SEEDS[scale])
+    jobs = [Job(scale, case, arm, budget, seed) for seed in seeds for case in CASES for arm in ARMS]
     by_case: dict[str, dict[str, list[Run]]] = {case: {arm: [] for arm in ARMS} for case in CASES}
-    for job, one in two_at_a_time(_part, jobs):
+    for job, value in zip(jobs, compute_parts(NAME, VERSION, trained, jobs), strict=True):
+        one = Run.kept(value)
         by_case[job.case][job.arm].append(one)
         means = ", ".join(f"{kind} {100 * one.mean(kind):.1f}" for kind in KINDS)
         say(f"{job.case}, {job.arm}, seed {job.seed}: {means}")
@@ -86,12 +194,6 @@ def run(scale: str, say: Say) -> Reproduction:
         for case, arms in by_case.items()
     }
     return Reproduction(rows, {NAME: _figure(by_case)}, data, _protocol(by_case, scale))
-
-
-def _part(job: Job) -> Run:
-    from innerloop_studies.reproduce.parts import remembered
-
-    return Run.kept(remembered(NAME, trained, {**job._asdict(), "budget": BUDGETS[job.scale]}))
 
 
 def gain(by_arm: ByArm, arm: str, kind: str) -> Interval:
@@ -160,7 +262,6 @@ FAILS: tuple[str, ...] = (
 
 
 def _figure(by_case: Mapping[str, ByArm]) -> Figure:
-    from innerloop.report.plots.landscape import bars_figure
 
     groups = {
         f"{case}, {kind} test tasks": {arm: bar(_over_seeds(runs, kind)) for arm, runs in arms.items()}

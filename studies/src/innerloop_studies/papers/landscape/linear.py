@@ -26,7 +26,6 @@ def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.G
     """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**)."""
 
     def draw(g: torch.Generator) -> LinearTasks:
-        """The task of one iteration, for every run."""
         hard = torch.rand(runs, len(rho_hard), 1, generator=g) < 0.5
         rho = torch.where(hard, rho_hard[:, None], torch.ones((), dtype=F64))
         sign = torch.where(hard, 1.0, -1.0).to(F64)
@@ -41,7 +40,6 @@ def geography_drawer(
     """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment."""
 
     def column(name: str) -> Tensor:
-        """One number of all environments."""
         return torch.tensor([float(getattr(env, name)) for env in envs], dtype=F64)[:, None]
 
     rho_h, rho_e, R, r_h, r_e, share = map(
@@ -50,7 +48,6 @@ def geography_drawer(
     dim = int(envs[0].dim)
 
     def draw(g: torch.Generator) -> LinearTasks:
-        """The tasks of one iteration, for every run."""
         hard = torch.rand(runs, len(envs), tasks, generator=g, dtype=F64) < share
         spread = torch.where(hard, r_h, r_e).sqrt()[..., None]
         noise = torch.randn(runs, len(envs), tasks, dim, generator=g, dtype=F64)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from innerloop.report.plots.panels import Line, line, panel, panels_figure
@@ -36,9 +35,8 @@ from innerloop_studies.papers.landscape.finite import (
 )
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+TITLE = "Landscape, Proposition 1, Corollaries 1 and 2, Remark 1 (§3): simulated steps"
+VERSION = 1
 DIM, SHOTS, RATE = 4, 12, 0.9
 DRAWS = {"smoke": 400, "cpu": 20_000, "paper": 200_000}
 """Adaptation steps of every task of the environment; ten times as many for Lemma 2."""

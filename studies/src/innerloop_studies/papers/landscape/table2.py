@@ -2,15 +2,131 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import functools
+from typing import Any, NamedTuple
 
-from innerloop_studies.papers.landscape.accuracies import Accuracies, bar, over_seeds, plain_accuracies
-from innerloop_studies.papers.landscape.cifar import ARMS, shapes, sources_of, trained, untrained
+import numpy as np
+
+from innerloop.data.glyphs import glyphs
+from innerloop.data.opening import open_source
+from innerloop.data.source import ImageSource, NumberedFiles
+from innerloop.tasks.episodes import Shape
+from innerloop.tasks.few_shot import Kind
+from innerloop_studies.papers.figures import bars_figure
+from innerloop_studies.papers.landscape.images import (
+    ADAM,
+    SGD,
+    Accuracies,
+    Budget,
+    Training,
+    bar,
+    judge_all,
+    judge_first,
+    over_seeds,
+    plain_accuracies,
+)
 from innerloop_studies.papers.landscape.table1 import JUDGED, table
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
-if TYPE_CHECKING:
-    from innerloop_studies.papers.landscape.images import Budget
+TITLE = "Landscape, Tables 2 and 5: FS-CIFAR100, oversampling hard tasks"
+VERSION = 1
+EASY, HARD, QUERIES = (2, 50), (20, 5), 10
+NAL_SHOTS = 5
+"""Pictures per class that NAL sees besides the ten targets: 15 in all, of easy and hard tasks alike (C.5)."""
+TRAIN_IMAGES = 450
+
+
+class Arm(NamedTuple):
+    """A line of the table: a method with its outer optimiser and rate."""
+
+    method: str
+    training: Training
+
+
+ARMS = {
+    "NAL": Arm("NAL", SGD["NAL"]),
+    "MAML": Arm("MAML", SGD["MAML"]),
+    "NAL by Adam": Arm("NAL", ADAM["NAL"]),
+    "MAML by Adam": Arm("MAML", ADAM["MAML"]),
+}
+
+
+def trained(scale: str, share: float, method: str, budget: Budget, seed: int) -> dict[str, float]:
+    """Accuracies in percent of one arm, trained with this share of hard tasks."""
+    arm = ARMS[method]
+    return judge_all(arm.method, *tasks_of(scale, share, arm.method), budget, seed, arm.training)
+
+
+def untrained(scale: str, share: float, method: str, budget: Budget) -> dict[str, float]:
+    """The same before training, after one step in each task."""
+    return judge_first(method, *tasks_of(scale, share, method), budget._replace(test_steps=1), 0)
+
+
+def shapes(scale: str) -> dict[str, Shape]:
+    """Ways, shots and queries of easy and of hard tasks."""
+    if scale == "smoke":
+        return {"easy": Shape(2, 4, 2), "hard": Shape(4, 1, 2)}
+    return {"easy": Shape(*EASY, QUERIES), "hard": Shape(*HARD, QUERIES)}
+
+
+def learned_shapes(scale: str, method: str) -> dict[str, Shape]:
+    """The same in training: NAL, which does not adapt, sees equally many pictures of every class."""
+    shots = 1 if scale == "smoke" else NAL_SHOTS
+    return {
+        name: shape._replace(shots=shots) if method == "NAL" else shape
+        for name, shape in shapes(scale).items()
+    }
+
+
+def tasks_of(
+    scale: str, share: float, method: str
+) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
+    """What is trained on, and what is judged on."""
+    sources, learned = sources_of(scale), learned_shapes(scale, method)
+    kinds = [
+        Kind(learned["hard"], share=share, name="hard"),
+        Kind(learned["easy"], share=1 - share, name="easy"),
+    ]
+    judged = {
+        f"{part} {name}": (sources[part], Kind(shape, name=name))
+        for part in ("train", "test")
+        for name, shape in shapes(scale).items()
+    }
+    return (sources["learn"], kinds), judged
+
+
+@functools.lru_cache(maxsize=1)
+def sources_of(scale: str) -> dict[str, ImageSource]:
+    """``learn``: 450 pictures of each training class; ``train``: its other 150; ``test``: unseen classes.
+
+    Oreshkin's split of CIFAR-100 keeps superclasses together: 12 to train on, 4 for validation, 4 to test
+    on. Landscape's 80 training classes are the first two parts. The glyphs are split by alphabet.
+    """
+    whole = glyphs() if scale == "smoke" else open_source("fc100")
+    images, most = 12 if scale == "smoke" else TRAIN_IMAGES, int(whole.counts.min())
+    classes = np.concatenate([whole.splits["train"], whole.splits["validation"]])
+    return {
+        "learn": subset(whole, classes, 0, images),
+        "train": subset(whole, classes, images, most),
+        "test": subset(whole, whole.splits["test"], 0, most),
+    }
+
+
+def subset(source: ImageSource, classes: Any, start: int, stop: int) -> ImageSource:
+    """Pictures ``start`` to ``stop`` of some classes as a source of its own."""
+    rows = np.concatenate([np.arange(source.starts[c] + start, source.starts[c] + stop) for c in classes])
+    return source._replace(
+        images=np.ascontiguousarray(source.images[rows]),
+        starts=np.arange(len(classes) + 1, dtype=np.int64) * (stop - start),
+        class_names=tuple(source.class_names[c] for c in classes),
+        splits={},
+        groups=None,
+        group_names=(),
+        files=NumberedFiles("row {row}"),
+        content_sha256="",
+    )
+
 
 PUBLISHED = {
     (0.99, "NAL"): (78.2, 9.9, 74.8, 9.5),
@@ -31,21 +147,21 @@ class Job(NamedTuple):
     scale: str
     share: float
     method: str
+    budget: Budget
     seed: int
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
-    from innerloop.report.plots.landscape import bars_figure
-
     sources_of(scale)  # missing data are told at once
     jobs = [
-        Job(scale, share, method, seed)
+        Job(scale, share, method, _budget(scale), seed)
         for share in SHARES
         for method in METHODS
         for seed in range(SEEDS[scale])
     ]
-    accuracies = over_seeds(_part, jobs, lambda job: f"p={job.share} {job.method}", say)
+    values = compute_parts("landscape-table2", VERSION, trained, jobs)
+    accuracies = over_seeds([f"p={job.share} {job.method}" for job in jobs], values, say)
     table(accuracies, list(accuracies), say)
     groups = {
         f"{part} tasks": {f"{m} p={p}": bar(accuracies[f"p={p} {m}"][part]) for p in SHARES for m in METHODS}
@@ -59,20 +175,11 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _budget(scale: str) -> Budget:
-    from innerloop_studies.papers.landscape.images import Budget
-
     return {
         "smoke": Budget(3, 2, 2, "stride", 3, 5),
         "cpu": Budget(400, 2, 32, "stride", 50, 5),
         "paper": Budget(STEPS, TASKS, 64, "stride", 250, 5),
     }[scale]
-
-
-def _part(job: Job) -> dict[str, float]:
-    from innerloop_studies.reproduce.parts import remembered
-
-    settings = {**job._asdict(), "budget": _budget(job.scale)}
-    return dict(remembered("landscape-table2", trained, settings))
 
 
 def _checks(scale: str) -> dict[str, dict[str, float]]:
@@ -120,7 +227,6 @@ def _above_nal(accuracies: Accuracies, share: float, part: str, scale: str) -> R
     """MAML against NAL by SGD as published, with Adam's number beside it."""
 
     def gap(by: str) -> float:
-        """Points between the two methods."""
         maml, nal = (accuracies[f"p={share} {method}{by}"][part].mean for method in ("MAML", "NAL"))
         return round(maml - nal, 1)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure, points
+from innerloop.theory.landscape.geography import Geography, step_curvature
+from innerloop.training.reweighted import hard_weights
+from innerloop_studies.papers.figures import INKS
+from innerloop_studies.papers.landscape.linear import ends, geography_drawer
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
-if TYPE_CHECKING:
-    from innerloop.report.plots.panels import Line, Panel
-
+TITLE = "Landscape, Table 3: up-weighting hard tasks"
+VERSION = 1
 DIM, INNER_SHOTS, TASKS = 10, 500, 10
 RHO_HARD, RHO_EASY, R, SPREAD = 0.1, 1.0, 2.0, 1.0
 PUBLISHED = {
@@ -36,8 +40,6 @@ class Trials(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """4000 iterations of 10 tasks, 5 trials; n₁ = 25 outer and n₂ = 500 inner samples."""
-    from innerloop.report.plots.panels import panels_figure
-
     trials, steps = SIZES[scale]
     by_method = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
     for name, values in by_method.items():
@@ -58,8 +60,6 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _panels(by_method: dict[str, Trials]) -> list[Panel]:
-    from innerloop.report.plots.panels import panel
-
     mine = [by_method[name] for name in PUBLISHED]
     coordinate, deviation, error, spread = (list(column) for column in zip(*PUBLISHED.values(), strict=True))
     coordinates = [
@@ -75,8 +75,6 @@ def _panels(by_method: dict[str, Trials]) -> list[Panel]:
 
 
 def _points(name: str, y: list[float], spread: list[float] | None = None) -> Line:
-    from innerloop.report.plots.landscape import INKS
-    from innerloop.report.plots.panels import line, points
 
     shift = 0.09 if name == "published" else -0.09
     measured = points([i + shift for i in range(len(y))], y, spread or [0.0] * len(y))
@@ -84,10 +82,6 @@ def _points(name: str, y: list[float], spread: list[float] | None = None) -> Lin
 
 
 def _trials(name: str, trials: int, steps: int, seed: int) -> Trials:
-    from innerloop.theory.landscape.geography import Geography, step_curvature
-    from innerloop.training.reweighted import hard_weights
-    from innerloop_studies.papers.landscape.linear import ends, geography_drawer
-
     env = Geography(DIM, RHO_HARD, RHO_EASY, R, SPREAD, SPREAD)
     zeta = float(name.partition("= ")[2] or 1)
     method = "maml" if name == "MAML" else "nal"

@@ -10,8 +10,16 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
+import torch
+
+from innerloop.nets.network import apply
+from innerloop.nets.neurons import neurons
+from innerloop.report.plots.panels import line, panel, panels_figure
+from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "Landscape, Theorem 1: whose gradient is smaller where MAML ends"
+VERSION = 1
 DIM, NEURONS = 4, 2
 SIZES = {"smoke": (2000, 2, ("softplus",)), "cpu": (10_000, 5, ("relu", "softplus", "sigmoid", "tanh"))}
 SIZES["paper"] = (40_000, 10, SIZES["cpu"][2])
@@ -32,15 +40,12 @@ class Pair(NamedTuple):
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks per pair, the hard one with inputs of a quarter of the variance."""
-    from innerloop.report.plots.panels import line, panel, panels_figure
-    from innerloop_studies.reproduce.parts import remembered
-
     samples, pairs, activations = SIZES[scale]
     by_activation: dict[str, list[Pair]] = {}
-    for activation in activations:
-        settings = {"activation": activation, "samples": samples, "pairs": pairs}
-        solved = [Pair(**one) for one in remembered("landscape-theorem1", _pairs, settings)]
-        by_activation[activation] = solved
+    jobs = [{"activation": activation, "samples": samples, "pairs": pairs} for activation in activations]
+    values = compute_parts("landscape-theorem1", VERSION, _pairs, jobs)
+    for activation, value in zip(activations, values, strict=True):
+        by_activation[activation] = solved = [Pair(**one) for one in value]
         smaller = [one.maml[-1] < 1 for one in solved]
         say(f"{activation}: hard gradient smaller at MAML's point in {sum(smaller)} of {len(smaller)}")
     rows = _rows([one for some in by_activation.values() for one in some])
@@ -97,11 +102,6 @@ def _pairs(activation: str, samples: int, pairs: int) -> list[dict[str, Any]]:
 
 
 def _pair(activation: str, samples: int, seed: int) -> Pair:
-    import torch
-
-    from innerloop.nets.network import apply
-    from innerloop.nets.neurons import neurons
-
     net = neurons(DIM, NEURONS, activation)
     g = torch.Generator().manual_seed(seed)
     base = torch.linalg.qr(torch.randn(DIM, DIM, generator=g, dtype=torch.float64))[0][:NEURONS]
@@ -110,7 +110,6 @@ def _pair(activation: str, samples: int, seed: int) -> Pair:
     y = [apply(net, {"neurons.weight": w}, {}, a)[0] for w, a in zip(optima, x, strict=True)]
 
     def f(i: int, flat: Any) -> Any:
-        """The loss of one task."""
         outputs = apply(net, {"neurons.weight": flat.view(NEURONS, DIM)}, {}, x[i])[0]
         return 0.5 * (outputs - y[i]).square().mean()
 
@@ -118,11 +117,9 @@ def _pair(activation: str, samples: int, seed: int) -> Pair:
     start = ((optima[0] + optima[1]) / 2).flatten()
 
     def after(flat: Any, lr: float) -> Any:
-        """The mean loss after one step in each task."""
         return sum(f(i, flat - lr * gradients[i](flat)) for i in range(2)) / 2
 
     def ratio(flat: Any) -> float:
-        """The hard task's gradient over the easy one's."""
         hard, easy = (float(gradient(flat).norm()) for gradient in gradients)
         return hard / easy
 
@@ -140,15 +137,12 @@ def _pair(activation: str, samples: int, seed: int) -> Pair:
 
 
 def _minimise(value: Any, start: Any) -> Any:
-    import torch
-
     w = start.clone().requires_grad_()
     optimiser = torch.optim.LBFGS(
         [w], max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-14, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Any:
-        """The loss, with its gradient."""
         optimiser.zero_grad()
         loss_here = value(w)
         loss_here.backward()

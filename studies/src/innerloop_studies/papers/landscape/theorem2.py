@@ -6,9 +6,10 @@ Eq. 45 bounds :math:`\|w_{NAL}-w^*_{NAL}\|` by :math:`\tilde O(\sqrt{d/n}+1/\sqr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from innerloop.report.plots.panels import panels_figure
@@ -31,9 +32,8 @@ from innerloop_studies.papers.landscape.finite import (
 )
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+TITLE = "Landscape, Theorem 2 (App. D): NAL on finite samples, slopes in T, n and d"
+VERSION = 1
 DIM, TASKS, SAMPLES = 8, 16, 64
 SIZES: dict[str, tuple[int, list[int], list[int], list[int]]] = {
     "smoke": (100, [32, 128, 512], [32, 128, 512], [4, 16, 64]),

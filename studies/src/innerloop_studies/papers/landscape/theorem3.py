@@ -8,9 +8,10 @@ so the distance falls like :math:`1/\sqrt T` and :math:`1/\sqrt\tau`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from matplotlib.figure import Figure
 
 from innerloop.report.plots.panels import panels_figure
 from innerloop.theory.landscape.forms import maml_solution
@@ -32,9 +33,8 @@ from innerloop_studies.papers.landscape.finite import (
 )
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+TITLE = "Landscape, Theorem 3 (App. D): MAML on finite samples, slopes in T, τ and n"
+VERSION = 1
 DIM, TASKS, RATE = 4, 16, 1.0
 INNER, OUTER = 8, 8
 """n₂ and n₁, samples of an episode."""

@@ -21,6 +21,8 @@ from innerloop.training.wide import adapted_outputs, off_linear, watch_course
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift against width"
+VERSION = 1
 DEPTH, TASKS, SHOTS = 3, 3, 4
 INNER_TIME, INNER_STEPS = 0.05, 1
 FOLLOWED = ("movement", "drift", "error", "labels", "linear")

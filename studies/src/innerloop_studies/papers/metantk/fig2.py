@@ -6,17 +6,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from innerloop_studies.papers.metantk.carry import searched
-from innerloop_studies.papers.metantk.outcomes import Searched
+from innerloop.choose.architectures.size import count_parameters
+from innerloop.choose.architectures.space import random_candidate
+from innerloop.choose.architectures.spaces import cell_space
+from innerloop.nets.cells.genotype import PUBLISHED, Genotype, from_table
+from innerloop.nets.cells.network import cell_network
+from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
+from innerloop_studies.papers.metantk.nas import SEEDS, Case, searched
 from innerloop_studies.papers.metantk.table import protocol
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
-if TYPE_CHECKING:
-    from innerloop.nets.cells.genotype import Genotype
-    from innerloop_studies.papers.metantk.cases import Case
-
+TITLE = "MetaNTK-NAS, Figure 2: found cells, drawn; how alike independent searches are"
+VERSION = 1
 DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
 # millions of parameters in Table 1, by data, cells and classes in training
 SIZES = {
@@ -35,10 +38,9 @@ ALIKE_AT_CPU = True
 
 def run(scale: str, say: Say) -> Reproduction:
     """Cells of independent searches at this scale, beside the first that was released."""
-    from innerloop.nets.cells.genotype import PUBLISHED, from_table
-    from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
-
-    searches = _searches(scale, say)
+    searches = searched(cases(scale))
+    for case, search in searches.items():
+        say(f"{case}: {search.measured} measurements, {search.seconds:.0f} s of one core")
     cells = {f"seed-{case.seed}": from_table(each.genotype) for case, each in searches.items()}
     drawn = {"found": next(iter(cells.values())), "released": PUBLISHED["metantk-mini-5-1"], **cells}
     pictures = {name: cell_picture_data(cell._asdict()) for name, cell in drawn.items()}
@@ -52,30 +54,11 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def cases(scale: str) -> list[Case]:
     """Those of MetaNTK-NAS in the tables: the searches are shared."""
-    from innerloop_studies.papers.metantk.cases import SEEDS, Case
-
     return [Case(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
-
-
-def _searches(scale: str, say: Say) -> dict[Case, Searched]:
-    from innerloop_studies.papers.metantk.searches import pictures
-    from innerloop_studies.reproduce.parts import two_at_a_time
-
-    pictures(DATA[scale])  # missing data are told at once
-    searches = {}
-    for case, search in two_at_a_time(searched, cases(scale)):
-        assert search is not None
-        searches[case] = search
-        say(f"{case}: {search.measured} measurements, {search.seconds:.0f} s of one core")
-    return searches
 
 
 def _released_rows() -> list[Row]:
     """What can be told of the twelve released cells without training any."""
-    from innerloop.choose.architectures.size import count_parameters
-    from innerloop.nets.cells.genotype import PUBLISHED
-    from innerloop.nets.cells.network import cell_network
-
     sizes = {
         (data, cells): fmean(
             count_parameters(
@@ -125,9 +108,6 @@ def agreement(one: Genotype, other: Genotype) -> float:
 
 def by_chance(pairs: int = CHANCE) -> float:
     """Mean agreement of random cells."""
-    from innerloop.choose.architectures.space import random_candidate
-    from innerloop.choose.architectures.spaces import cell_space
-
     space = cell_space(3, 32, 5)
     drawn = [random_candidate(space, 0, "chance", number) for number in range(2 * pairs)]
     return fmean(agreement(*pair) for pair in zip(drawn[::2], drawn[1::2], strict=True))

@@ -24,6 +24,8 @@ from innerloop.training.wide import descend, episodic_loss, meta_outputs, object
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
+TITLE = "MetaNTK, Theorem 2: trained wide networks against kernel predictions"
+VERSION = 1
 DEPTH, TASKS, SHOTS, TESTS = 3, 4, 5, 4
 INNER, TEST = Descent(0.06, 3), Descent(0.2, 10)
 METHODS = ("maml", "anil", "mtl")

@@ -1,20 +1,97 @@
-"""What the rows of MetaNTK-NAS' tables are made of: the table itself, costs, differences."""
+"""What the rows of MetaNTK-NAS' tables are made of: lines of the table, costs, differences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
 
 from innerloop.core.statistics import mean_interval, paired_difference
-from innerloop_studies.papers.metantk.lines import Line, accuracy
-from innerloop_studies.papers.metantk.outcomes import CaseRun
+from innerloop_studies.papers.figures import bars_figure
+from innerloop_studies.papers.metantk.nas import (
+    CHANNELS,
+    PRUNED,
+    SEEDS,
+    SMOKE_QUERIES,
+    WAYS,
+    Case,
+    CaseRun,
+    found_cell,
+    heads_of,
+    recipe_of,
+    search_of,
+    trained,
+)
 from innerloop_studies.reproduce.rows import Row, counts_row, row, same_row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-    from innerloop_studies.papers.metantk.cases import Case
+class Spread(NamedTuple):
+    """A mean over independent runs with their standard deviation, which is what the paper's ± is."""
+
+    mean: float
+    deviation: float
+    runs: int
+
+    def __str__(self) -> str:
+        spread = "" if math.isnan(self.deviation) else f" ± {self.deviation:.2f}"
+        return f"{self.mean:.2f}{spread} %"
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Mean and standard deviation; the latter is not a number for a single run.
+
+    >>> str(spread([60.0, 61.0, 62.0])), str(spread([60.0]))
+    ('61.00 ± 1.00 %', '60.00 %')
+    """
+    numbers = list(values)
+    return Spread(fmean(numbers), stdev(numbers) if len(numbers) > 1 else math.nan, len(numbers))
+
+
+class Line(NamedTuple):
+    """A line of a table, of one method."""
+
+    cells: int
+    parameters: float
+    search_minutes: float | None
+    training_minutes: float
+    runs: int
+    accuracy: dict[str, Spread]
+    genotypes: list[Any]
+    reliability: list[Mapping[str, Any]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        accuracy = {shots: value._asdict() for shots, value in self.accuracy.items()}
+        return {**self._asdict(), "accuracy": accuracy}
+
+
+def accuracies(runs: Sequence[CaseRun], shots: str) -> Spread:
+    """Over independent runs, in percent."""
+    return spread(run.accuracy(shots) for run in runs)
+
+
+def line_of(runs: Sequence[CaseRun], cells: int) -> Line:
+    """A line of the table: parameters, search cost, and accuracies with standard deviations."""
+    searches = [run.search for run in runs if run.search is not None]
+    return Line(
+        cells,
+        parameters=fmean(run.training.parameters for run in runs),
+        search_minutes=fmean(one.seconds for one in searches) / 60 if searches else None,
+        training_minutes=fmean(run.training.seconds for run in runs) / 60,
+        runs=len(runs),
+        accuracy={shots: accuracies(runs, shots) for shots in runs[0].shots},
+        genotypes=[run.genotype for run in runs],
+        reliability=[one.reliability for one in searches],
+    )
+
+
+def plain_lines(lines: Mapping[str, Line]) -> dict[str, dict[str, Any]]:
+    """Lines by method, as plain data."""
+    return {method: line.as_dict() for method, line in lines.items()}
+
 
 SEARCH_LIMIT, TRAINING_LIMIT = 600.0, 480.0
 """Seconds of one core that a search and a training may take at ``cpu``."""
@@ -34,7 +111,7 @@ def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
 def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
     """First minus second in words: over the same test tasks, and over independent runs.
 
-    >>> from innerloop_studies.papers.metantk.outcomes import Trained
+    >>> from innerloop_studies.papers.metantk.nas import Trained
     >>> run = lambda *scores: CaseRun("metanas", None, Trained(60.0, 10, 1000, {"1": list(scores)}))
     >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
     '+10.00 points (± 0.00 over tasks)'
@@ -43,7 +120,7 @@ def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) 
     text = f"± {100 * tasks.ci95:.2f} over tasks"
     pairs = list(zip(first, second, strict=False))
     if len(pairs) > 1:
-        over = mean_interval([accuracy(a, shots) - accuracy(b, shots) for a, b in pairs])
+        over = mean_interval([a.accuracy(shots) - b.accuracy(shots) for a, b in pairs])
         text += f", ± {over.ci95:.2f} over runs"
     return f"{100 * tasks.mean:+.2f} points ({text})"
 
@@ -56,7 +133,6 @@ def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[
     """The whole table as one row; it holds if every method is above raw pixels' nearest neighbour."""
 
     def told(line: Line) -> str:
-        """One line of the table in words."""
         cost = "" if line.search_minutes is None else f", {line.search_minutes:.1f} min of search"
         scores = " / ".join(str(value) for value in line.accuracy.values())
         return f"{scores} ({line.parameters / 1e6:.3f} M parameters{cost})"
@@ -94,10 +170,6 @@ def within_limits(runs: Runs) -> Row:
 
 def smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was searched and trained."""
-    from innerloop_studies.papers.metantk.cases import SMOKE_QUERIES, WAYS, heads_of, recipe_of, search_of
-    from innerloop_studies.papers.metantk.runs import trained
-    from innerloop_studies.papers.metantk.searches import found_cell
-
     every = [scores for run in runs.values() for scores in run.training.scores.values()]
     counts = counts_row([(fmean(scores), WAYS * SMOKE_QUERIES * len(scores)) for scores in every])
     case, run = next((case, run) for case, run in reversed(list(runs.items())) if run.search is not None)
@@ -112,8 +184,6 @@ def smoke_rows(runs: Runs) -> list[Row]:
 
 def figure_of(lines: Mapping[str, Line], title: str) -> Figure:
     """A bar for every method, with its standard deviation; a panel for every number of shots."""
-    from innerloop.report.plots.landscape import bars_figure
-
     shots = list(next(iter(lines.values())).accuracy)
     groups = {
         f"{n}-shot": {
@@ -126,8 +196,6 @@ def figure_of(lines: Mapping[str, Line], title: str) -> Figure:
 
 def protocol(scale: str) -> dict[str, Any]:
     """What a reader needs to judge the numbers."""
-    from innerloop_studies.papers.metantk.cases import CHANNELS, PRUNED, SEEDS
-
     data = {
         "smoke": "embedded glyphs; Tiny-ImageNet's photographs at 84 pixels where there are any",
         "cpu": "CIFAR-FS, made of CIFAR-100, 32×32: mini- and tiered-ImageNet's pictures cannot be had here",

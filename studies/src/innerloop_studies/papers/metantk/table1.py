@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from innerloop.core.errors import UserError
-from innerloop_studies.papers.metantk.carry import carry_out, one_run
-from innerloop_studies.papers.metantk.lines import Line, accuracies, line_of, plain_lines, shots_of
+from innerloop_studies.papers.metantk.nas import (
+    SEEDS,
+    SMOKE_QUERIES,
+    TINY,
+    WAYS,
+    Case,
+    carry_out,
+    packed,
+)
 from innerloop_studies.papers.metantk.table import (
+    Line,
     Runs,
+    accuracies,
     difference,
     figure_of,
+    line_of,
     of,
+    plain_lines,
     protocol,
     smoke_rows,
     table_row,
@@ -19,9 +28,8 @@ from innerloop_studies.papers.metantk.table import (
 )
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
-if TYPE_CHECKING:
-    from innerloop_studies.papers.metantk.cases import Case
-
+TITLE = "MetaNTK-NAS, Table 1: found cells beside MetaNAS' cell and ResNet-12, trained alike"
+VERSION = 1
 OURS, CELL, NETWORK = "MetaNTK-NAS", "MetaNAS", "RFS"
 # accuracy in percent for one and five shots, and millions of parameters, by data and cells
 PUBLISHED: dict[tuple[str, int], dict[str, tuple[float, float, float]]] = {
@@ -62,8 +70,6 @@ OTHERWISE = {
 
 def cases(scale: str) -> list[Case]:
     """Found cells, MetaNAS' cell and ResNet-12, with every seed; 8 cells at ``paper`` only."""
-    from innerloop_studies.papers.metantk.cases import SEEDS, Case
-
     stacks = (5, 8) if scale == "paper" else (5,)
     listed = []
     for data in DATA[scale]:
@@ -97,15 +103,12 @@ def _skipped() -> str:
 
 def _at_84_pixels(say: Say) -> list[Row]:
     """The whole way from search to test on photographs of mini-ImageNet's size, where there are any."""
-    from innerloop_studies.papers.metantk.cases import SMOKE_QUERIES, WAYS, Case
-    from innerloop_studies.papers.metantk.pictures import TINY, packed
-
     try:
         packed()
     except UserError as error:
         say(f"84 pixels are skipped: {error}")
         return []
-    outcome = one_run(Case("smoke", TINY, OURS, 0))
+    (outcome,) = carry_out([Case("smoke", TINY, OURS, 0)], lambda _: None).values()
     say("84 pixels: searched, trained and judged on Tiny-ImageNet's photographs")
     scores = [score for each in outcome.training.scores.values() for score in each]
     answers = WAYS * SMOKE_QUERIES
@@ -127,7 +130,7 @@ def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, Line]], scale: str
     rows = []
     for (data, cells), lines in tables.items():
         where, key = f"{data}, {cells} cells", (data, cells)
-        for shots in shots_of(next(iter(runs.values()))):
+        for shots in next(iter(runs.values())).shots:
             rows += [_at_least(runs, scale, key, shots, other) for other in (CELL, NETWORK)]
         rows.append(_smaller(where, lines, key))
         published = PUBLISHED.get(key, PUBLISHED[LIKE])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from innerloop_studies.papers.metantk.carry import carry_out
-from innerloop_studies.papers.metantk.lines import Line, accuracies, line_of, plain_lines, shots_of
+from innerloop_studies.papers.metantk.nas import SEARCHES, SEEDS, Case, carry_out
 from innerloop_studies.papers.metantk.table import (
+    Line,
     Runs,
+    accuracies,
     difference,
     figure_of,
+    line_of,
     of,
+    plain_lines,
     protocol,
     smoke_rows,
     table_row,
@@ -18,9 +19,8 @@ from innerloop_studies.papers.metantk.table import (
 )
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
-if TYPE_CHECKING:
-    from innerloop_studies.papers.metantk.cases import Case
-
+TITLE = "MetaNTK-NAS, Table 2: cells found by MetaNTK, NTK, linear regions, chance, and size"
+VERSION = 1
 OURS = "MetaNTK-NAS"
 THEIRS, BASELINES = ("TE-NAS", "Regions", "Random"), ("Largest", "NASWOT")
 # mini-ImageNet, accuracy and standard deviation in percent, by cells and shots
@@ -62,8 +62,6 @@ OTHERWISE: dict[tuple[str, str, str], str] = {
 
 def cases(scale: str) -> list[Case]:
     """Every method with every seed; 8 cells at ``paper`` only."""
-    from innerloop_studies.papers.metantk.cases import SEARCHES, SEEDS, Case
-
     stacks = (5, 8) if scale == "paper" else (5,)
     return [
         Case(scale, DATA[scale], method, seed, cells)
@@ -94,7 +92,7 @@ def run(scale: str, say: Say) -> Reproduction:
 def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Row]:
     rows = []
     for cells, lines in tables.items():
-        for shots in shots_of(next(iter(runs.values()))):
+        for shots in next(iter(runs.values())).shots:
             pairs = [(OURS, other) for other in (*THEIRS, *BASELINES)] + [("Regions", "TE-NAS")]
             rows += [_better(runs, scale, cells, shots, *pair) for pair in pairs]
         paper = "; ".join(

@@ -1,0 +1,240 @@
+r"""What a meta-step costs on many ranks, from what was measured on few.
+
+With :math:`T` tasks a step and :math:`R` ranks of :math:`c` cores each, the busiest core has
+:math:`k = \lceil\lceil T/R\rceil/c\rceil` tasks, and a step takes
+
+.. math:: t(R) = k\,t_\text{task} + t_\text{fixed} + \sigma\sqrt{2k\ln\min(T, Rc)} + t_\text{ring}(R),\qquad
+    t_\text{ring}(R) = 2(R-1)\Bigl(\ell + \frac{n}{R\,b}\Bigr).
+
+The third term is what all wait for the slowest of the cores that have tasks, if the times of tasks are
+independent and normal with a deviation of :math:`\sigma`: an upper bound of the expected maximum. The last is
+a ring all-reduce of :math:`n` bytes over links of latency :math:`\ell` and bandwidth :math:`b`. It does not
+overlap with tasks: gradients are exchanged when they are finished. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from innerloop.report.plots.panels import Panel
+
+
+class Step(NamedTuple):
+    """What a meta-step costs, in seconds of one core."""
+
+    task: float
+    fixed: float
+    spread: float
+    size: float
+
+
+class Link(NamedTuple):
+    """What connects neighbours of the ring: seconds until something arrives, and bytes a second."""
+
+    latency: float
+    bandwidth: float
+
+
+class Exchange(NamedTuple):
+    """One measured all-reduce: of how many bytes, among how many ranks, in how many seconds."""
+
+    ranks: int
+    size: float
+    seconds: float
+
+
+def all_reduce_seconds(ranks: int, size: float, link: Link) -> float:
+    """The time of a ring: every rank sends ``size / ranks`` bytes to its neighbour, 2 (ranks − 1) times.
+
+    >>> all_reduce_seconds(1, 1e6, Link(1e-3, 1e9)), all_reduce_seconds(2, 1e6, Link(1e-3, 1e9))
+    (0.0, 0.003)
+    """
+    return 2 * (ranks - 1) * (link.latency + size / ranks / link.bandwidth)
+
+
+def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
+    """The most tasks that one core has to do.
+
+    >>> busiest(10, 4), busiest(10, 2, cores=4), busiest(4, 64)
+    (3, 2, 1)
+    """
+    return math.ceil(math.ceil(tasks / ranks) / cores)
+
+
+def waiting_seconds(step: Step, share: int, cores: int) -> float:
+    """How much longer than the average the slowest of this many cores takes for ``share`` tasks, at most."""
+    return step.spread * math.sqrt(2 * share * math.log(cores))
+
+
+def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
+    """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each.
+
+    >>> round(step_seconds(Step(0.1, 0.01, 0.0, 1e6), Link(0.0, 1e9), tasks=4, ranks=2), 6)
+    0.211
+    """
+    share = busiest(tasks, ranks, cores)
+    computing = share * step.task + step.fixed
+    waiting = waiting_seconds(step, share, min(tasks, ranks * cores))
+    return computing + waiting + all_reduce_seconds(ranks, step.size, link)
+
+
+def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
+    """How many times faster the same step is than on one core.
+
+    >>> speed_up(Step(0.1, 0.0, 0.0, 0.0), Link(0.0, 1e9), tasks=64, ranks=8, cores=8)
+    64.0
+    """
+    return step_seconds(step, link, tasks, 1) / step_seconds(step, link, tasks, ranks, cores)
+
+
+def efficiency(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
+    """The speed-up per core."""
+    return speed_up(step, link, tasks, ranks, cores) / (ranks * cores)
+
+
+def fitted(exchanges: Sequence[Exchange]) -> Link:
+    r"""The link whose ring is nearest to what was measured: least squares of :math:`t_\text{ring}/t - 1`.
+
+    >>> link = Link(50e-6, 2e9)
+    >>> measured = [Exchange(2, n, all_reduce_seconds(2, n, link)) for n in (1e3, 1e6)]
+    >>> [float(f"{value:.3g}") for value in fitted(measured)]
+    [5e-05, 2000000000.0]
+    """
+    rows = np.array([[2 * (e.ranks - 1), 2 * (e.ranks - 1) * e.size / e.ranks] for e in exchanges])
+    times = np.array([e.seconds for e in exchanges])
+    unit = np.abs(rows / times[:, None]).max(0)  # or bytes and seconds are too far apart for the solver
+    (latency, per_byte), *_ = np.linalg.lstsq(rows / times[:, None] / unit, np.ones(len(times)), rcond=None)
+    return Link(max(0.0, float(latency / unit[0])), float(unit[1] / max(per_byte, 1e-300)))
+
+
+def task_and_fixed(seconds: dict[int, float]) -> tuple[float, float]:
+    """Seconds of a task and what does not depend on their number: the line nearest to ``{tasks: seconds}``.
+
+    >>> [round(seconds, 9) for seconds in task_and_fixed({1: 3.0, 2: 5.0, 4: 9.0})]
+    [2.0, 1.0]
+    """
+    tasks, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
+    centred = tasks - tasks.mean()
+    slope = float(centred @ times / (centred @ centred))
+    return slope, float(times.mean() - slope * tasks.mean())
+
+
+# ---- in numbers and in a picture: measured on this machine, extrapolated to hundreds of ranks ----
+
+HERE = "as between processes here"
+LINKS = {
+    "10 Gbit/s Ethernet": Link(30e-6, 1.1e9),
+    "100 Gbit/s, low latency": Link(5e-6, 10e9),
+}
+"""Assumed, not measured: what arrives through the sockets of such a network."""
+
+RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+PER_MACHINE = 32
+"""Cores of a machine, where a rank is given one."""
+BATCHES = (4, 64, 512)
+"""Tasks of a step that stays the same, however many ranks share it."""
+PER_CORE = 4
+"""Tasks of a step for every core, where the batch grows with them."""
+
+
+class Way(NamedTuple):
+    """One way to lay a job out: a name, the link between ranks, and cores of a rank."""
+
+    name: str
+    link: Link
+    cores: int = 1
+
+
+def ways(here: Link) -> list[Way]:
+    """A rank for every core, and one for every machine; on the measured link and on assumed ones."""
+    every = [Way(f"{name}, a rank per core", link) for name, link in {HERE: here, **LINKS}.items()]
+    whole = [
+        Way(f"{name}, a rank per {PER_MACHINE} cores", link, PER_MACHINE) for name, link in LINKS.items()
+    ]
+    return every + whole
+
+
+def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
+    """Milliseconds, speed-up over one core and efficiency of every way, number of cores and batch."""
+    rows: list[dict[str, Any]] = []
+    for way in ways(here):
+        for cores in (count for count in RANKS if count % way.cores == 0):
+            for tasks, grows in [*((tasks, False) for tasks in BATCHES), (PER_CORE * cores, True)]:
+                given = (step, way.link, tasks, cores // way.cores, way.cores)
+                rows.append(
+                    {
+                        "way": way.name,
+                        "cores": cores,
+                        "ranks": cores // way.cores,
+                        "tasks": tasks,
+                        "grows": grows,
+                        "ms": 1e3 * step_seconds(*given),
+                        "all_reduce_ms": 1e3 * all_reduce_seconds(given[3], step.size, way.link),
+                        "speed_up": speed_up(*given),
+                        "efficiency": efficiency(*given),
+                    }
+                )
+    return rows
+
+
+def panels(models: Mapping[str, Any]) -> list[Panel]:
+    """Of the models of ``bench ranks``: 5 inner steps, with what was measured; and 1, the harder case."""
+    return [_fixed_batch(models["5"]), _grown_batch(models["1"])]
+
+
+def _fixed_batch(model: dict[str, Any]) -> Panel:
+    from innerloop.report.plots.panels import line, panel, points
+
+    step = Step(**model["step"])
+    cores = [float(count) for count in RANKS]
+    slow, link = next(iter(LINKS.items()))
+    fixed = [
+        line(f"{tasks} tasks", cores, [speed_up(step, link, tasks, count) for count in RANKS])
+        for tasks in BATCHES
+    ]
+    measured = model["measured_speed_up"]
+    fixed += [
+        line("one for every core", cores, cores),
+        line(
+            "4 tasks, measured here",
+            [],
+            [],
+            points=points([float(n) for n in measured], list(measured.values())),
+        ),
+    ]
+    where = f"cores ({slow}, a rank per core)"
+    return panel(where, "speed-up over one core, 5 inner steps", fixed, log_x=True, log_y=True)
+
+
+def _grown_batch(model: dict[str, Any]) -> Panel:
+    from innerloop.report.plots.panels import line, panel
+
+    step, here = Step(**model["step"]), Link(**model["link"])
+    grown = []
+    for way in ways(here):
+        counts = [count for count in RANKS if count % way.cores == 0]
+        values = [efficiency(step, way.link, PER_CORE * n, n // way.cores, way.cores) for n in counts]
+        grown.append(line(way.name, [float(n) for n in counts], values))
+    title = f"efficiency, {PER_CORE} tasks for every core, 1 inner step"
+    return panel("cores", title, grown, log_x=True, limits=(0.0, 1.05))
+
+
+def sentences(steps: int, model: dict[str, Any]) -> list[str]:
+    """The model of this many inner steps, for people."""
+    step, here = Step(**model["step"]), Link(**model["link"])
+    name = f"{steps} inner step{'s' if steps > 1 else ''}"
+    made = (
+        f"{name}: a task takes {1e3 * step.task:.1f} ms (± {1e3 * step.spread:.1f}), the rest of a step "
+        f"{1e3 * step.fixed:.2f} ms; {step.size / 1e6:.2f} MB are exchanged, here in "
+        f"{1e6 * here.latency:.0f} µs and {here.bandwidth / 1e9:.1f} GB/s a link"
+    )
+    told, seen = speed_up(step, here, 4, 2), model["measured_speed_up"][2]
+    check = f"{name}: two ranks are {told:.2f}× one by this model, and {seen:.2f}× measured"
+    rows = [row for row in model["extrapolated"] if row["cores"] == 256 and row["grows"]]
+    far = "; ".join(f"{row['way']} {100 * row['efficiency']:.0f} %" for row in rows)
+    return [made, check, f"{name}, efficiency on 256 cores with {PER_CORE} tasks for each: {far}"]

@@ -1,0 +1,404 @@
+"""Runs of Bridge's picture tables: how methods train at each scale; accuracies, differences, times."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.core.types import Buffers, Params
+from innerloop.data.opening import open_source
+from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.experiment.validation import validation_of
+from innerloop.training.execution.plan import Plan
+from innerloop.training.state import TrainState
+from innerloop_studies.papers.training import plan_for
+from innerloop_studies.reproduce.parts import compute_parts
+from innerloop_studies.reproduce.rows import Row, Say, counts_row
+
+VERSION = 1
+WAYS, SMOKE_QUERIES = 5, 2
+PENALTY = 0.33
+"""Bridge's ℓ₂ penalty on the last layer at test; C is its inverse."""
+
+PENALTIES = (0.0001, 0.001, 0.01, 0.1, PENALTY, 1.0, 3.0)
+"""Those of Bridge's Table 5."""
+
+
+class Work(NamedTuple):
+    """One training run."""
+
+    scale: str
+    data: str
+    method: str
+    seed: int
+    length: float = 1.0
+    batch: int = 0
+    normalised: bool = True
+
+    def __str__(self) -> str:
+        words = [self.method, "glyphs" if self.scale == "smoke" else self.data, f"seed {self.seed}"]
+        words += [f"{self.length:g} of the steps"] * (self.length != 1)
+        words += [f"{self.batch} tasks a step"] * bool(self.batch)
+        words += ["features as they are"] * (self.method == "MTL" and not self.normalised)
+        return ", ".join(words)
+
+
+class Size(NamedTuple):
+    """How much is judged: validations along the way, tasks of each, and test tasks."""
+
+    validations: int
+    validation_tasks: int
+    tests: int
+
+
+SIZES = {"smoke": Size(2, 4, 8), "cpu": Size(12, 200, 600), "paper": Size(0, 400, 2000)}
+METHODS = ("MAML", "ANIL", "R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
+ANY_SHOTS = ("R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
+"""Methods whose trained network serves any number of shots; one run is judged on 5 and on 1."""
+
+_NAMES = {"MetaOptNet": "metaoptnet", "RFS": "supervised"}
+_SMOKE = (
+    *("data.name=glyphs", "model.filters=4", "eval.shots=2", f"eval.queries={SMOKE_QUERIES}"),
+    *(f"eval.episodes={SIZES['smoke'].tests}", f"eval.validation_episodes={SIZES['smoke'].validation_tasks}"),
+)
+_SMOKE_STEPS = 4
+_RAMP_TASKS = 40_000
+"""Tasks over which DropBlock's rate rises in Bridge's released code."""
+
+
+def recipe_for(work: Work) -> Recipe:
+    """What a run trains and how its validation tasks are judged."""
+    if work.scale == "paper":
+        return load_recipe(*_published(work))
+    name = _shipped("cifar-fs", work.method, "-cpu")  # what other pictures change is set below
+    shipped, smoke = load_recipe(name), work.scale == "smoke"
+    steps = max(1, round((_SMOKE_STEPS if smoke else shipped.outer.steps) * work.length))
+    every = max(1, steps // SIZES[work.scale].validations)
+    items = [f"seed={work.seed}", f"outer.steps={steps}", f"eval.every={every}"]
+    items += _SMOKE if smoke else [f"data.name={work.data}"]
+    if smoke and shipped.tasks.family == "few-shot":
+        items += ["tasks.shots=2", f"tasks.queries={SMOKE_QUERIES}"]
+    recipe = load_recipe(name, items + _asked(work))
+    return recipe.model_copy(update={"name": "bridge-pictures", "description": ""})
+
+
+def training_pictures(method: str) -> int:
+    """Pictures of a training task at ``cpu``."""
+    tasks = recipe_for(Work("cpu", "cifar-fs", method, 0)).tasks
+    return tasks.ways * (tasks.shots + tasks.queries)
+
+
+def shots_for(work: Work, recipe: Recipe) -> list[int]:
+    """What a run is judged with: the shots of its recipe, and one where the network serves any number."""
+    own = recipe.eval.shots or recipe.tasks.shots
+    return [own, 1] if work.method in ANY_SHOTS else [own]
+
+
+def _shipped(data: str, method: str, size: str = "") -> str:
+    return f"{data}-{_NAMES.get(method, method.lower())}{size}"
+
+
+def _asked(work: Work) -> list[str]:
+    """Settings of a run that are not its method's own."""
+    items = [f"outer.batch={work.batch}"] * bool(work.batch)
+    if work.method == "MTL":
+        items.append(f"model.last_layer={'normalised' if work.normalised else 'linear'}")
+    return items
+
+
+def _published(work: Work) -> tuple[str, list[str]]:
+    """A shipped recipe with the published settings, and what a run changes in it."""
+    name = _shipped(work.data, work.method)
+    items = [f"seed={work.seed}", "eval.shots=5", f"eval.episodes={SIZES['paper'].tests}", *_asked(work)]
+    if work.method in ("MAML", "ANIL"):
+        items.append("tasks.shots=5")
+    if work.method == "MTL" and work.batch:
+        items.append(f"model.settings.ramp={round(_RAMP_TASKS / work.batch)}")
+    if work.length != 1:
+        items.append(f"outer.steps={max(1, round(load_recipe(name).outer.steps * work.length))}")
+    return name, items
+
+
+class ValidationPoint(NamedTuple):
+    """One validation along the way."""
+
+    step: int
+    validation: float
+    ci95: float
+    seconds: float
+
+
+class PictureRun(NamedTuple):
+    """A trained network, how it came about, and how it was judged."""
+
+    curve: list[ValidationPoint]
+    seconds: float
+    steps: int
+    best_step: int
+    best_seconds: float
+    scores: dict[str, list[float]]
+    penalties: dict[str, list[float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, which a finished part keeps."""
+        return {**self._asdict(), "curve": [point._asdict() for point in self.curve]}
+
+
+def picture_run(kept: Mapping[str, Any]) -> PictureRun:
+    """A run, from the plain data that a finished part keeps."""
+    return PictureRun(**{**kept, "curve": [ValidationPoint(**point) for point in kept["curve"]]})
+
+
+class Watch:
+    """Processor seconds of this process, without those in which it was :meth:`paused`.
+
+    Not the clock on the wall: two runs and whatever else is going on share the machine.
+    """
+
+    def __init__(self) -> None:
+        self.start, self.elsewhere = time.process_time(), 0.0
+
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return time.process_time() - self.start - self.elsewhere
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs inside does not count."""
+        begun = time.process_time()
+        yield
+        self.elsewhere += time.process_time() - begun
+
+
+def trained(recipe: Mapping[str, Any], shots: Sequence[int], penalties: Sequence[float]) -> dict[str, Any]:
+    """One run: its curve over training time, and scores of the best weights on every test task."""
+    wanted = make_recipe(recipe)
+    parts, plan = build(wanted), plan_for(wanted)
+    curve, best, seconds = _fit(parts, plan)
+    run = PictureRun(
+        curve,
+        seconds,
+        steps=wanted.outer.steps,
+        best_step=best.step,
+        best_seconds=next((point.seconds for point in curve if point.step == best.step), seconds),
+        scores={str(n): _scores(parts, best, plan, shots=n) for n in shots},
+        penalties={f"{value:g}": _scores(parts, best, plan, C=1 / value) for value in penalties},
+    )
+    return run.as_dict()
+
+
+def _fit(parts: Parts, plan: Plan) -> tuple[list[ValidationPoint], TrainState, float]:
+    """Trains; the curve, the best state by validation, and the seconds that training took."""
+    watch, best = Watch(), [parts.first]
+    curve: list[ValidationPoint] = []
+    validation = validation_of(parts, plan)
+
+    def score(params: Params, buffers: Buffers) -> Interval:
+        with watch.paused():
+            return validation.score(params, buffers)
+
+    def log(record: dict[str, Any]) -> None:
+        if "validation" in record:
+            score_and_interval = record["validation"], record["ci95"]
+            curve.append(ValidationPoint(record["step"], *score_and_interval, watch.seconds()))
+
+    def save(state: TrainState, tags: tuple[str, ...]) -> None:
+        if "best" in tags:
+            best[0] = state
+
+    fit_parts(parts, plan=plan, validation=validation._replace(score=score), log=log, save=save)
+    return curve, best[0], watch.seconds()
+
+
+def _judged_as(parts: Parts, **eval_settings: Any) -> Parts:
+    """The same model, judged in another way."""
+    wanted = parts.recipe.eval.model_copy(update=eval_settings)
+    return Parts(parts.recipe.model_copy(update={"eval": wanted}), sizes=parts.sizes)
+
+
+def _scores(parts: Parts, state: TrainState, plan: Plan, **eval_settings: Any) -> list[float]:
+    """Accuracy on every test task, in order: the same tasks for all methods."""
+    changed = _judged_as(parts, **eval_settings)
+    return judge(changed, state.params, state.buffers, "test", parts.recipe.eval.episodes, plan).scores
+
+
+PARTS = "bridge-pictures"
+"""All tables share the runs that they have in common."""
+
+SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
+Runs = Mapping["Work", PictureRun]
+
+
+def carry_out(works: Sequence[Work], say: Say) -> dict[Work, PictureRun]:
+    """Every run once, two at a time with one thread each; finished ones are kept."""
+    for name in {recipe_for(work).data.name for work in works}:
+        open_source(name)  # missing data are told at once
+    say(f"{len(works)} runs, two at a time; finished ones are kept")
+    runs = {}
+    values = compute_parts(PARTS, VERSION, trained, [settings_of(work) for work in works])
+    for work, value in zip(works, values, strict=True):
+        runs[work] = run = picture_run(value)
+        told = ", ".join(f"{100 * mean(run, shots):.1f} % ({shots} shots)" for shots in run.scores)
+        say(f"{work}: {told} after {run.best_seconds:.0f} of {run.seconds:.0f} s of training")
+    return runs
+
+
+def settings_of(work: Work) -> dict[str, Any]:
+    """What a run is given: all that its results depend on."""
+    recipe = recipe_for(work)
+    return {
+        "recipe": recipe.model_dump(),
+        "shots": shots_for(work, recipe),
+        "penalties": PENALTIES if work.method == "MTL" else (),
+    }
+
+
+def mean(run: PictureRun, shots: str) -> float:
+    """Accuracy of one run, from 0 to 1."""
+    return mean_interval(run.scores[shots]).mean
+
+
+def percent(accuracy: Interval) -> str:
+    """An accuracy for people, with its interval where there is one.
+
+    >>> percent(Interval(0.7, 0.011, 3)), percent(Interval(0.7, float("nan"), 1))
+    ('70.0 ± 1.1 %', '70.0 %')
+    """
+    spread = f" ± {100 * accuracy.ci95:.1f}" if accuracy.ci95 == accuracy.ci95 else ""
+    return f"{100 * accuracy.mean:.1f}{spread} %"
+
+
+def over_seeds(runs: Sequence[PictureRun], shots: str) -> Interval:
+    """Accuracy with its interval over training seeds; over test tasks if there is one seed only."""
+    if len(runs) == 1:
+        return mean_interval(runs[0].scores[shots])
+    return mean_interval([mean(run, shots) for run in runs])
+
+
+class Difference(NamedTuple):
+    """How much better one method is than another on the same test tasks."""
+
+    tasks: Interval
+    seeds: Interval
+
+    @property
+    def points(self) -> float:
+        """In percentage points."""
+        return 100 * self.tasks.mean
+
+    def __str__(self) -> str:
+        text = f"{self.points:+.1f} ± {100 * self.tasks.ci95:.1f} points over tasks"
+        if self.seeds.n > 1:
+            text += f", ± {100 * self.seeds.ci95:.1f} over seeds"
+        return text
+
+
+def difference(first: Sequence[PictureRun], second: Sequence[PictureRun], shots: str) -> Difference:
+    """First minus second, task by task.
+
+    >>> run = lambda *scores: PictureRun([], 60.0, 10, 10, 60.0, {"5": list(scores)}, {})
+    >>> str(difference([run(0.6, 0.8)], [run(0.5, 0.7)], "5"))
+    '+10.0 ± 0.0 points over tasks'
+    """
+    pairs = list(zip(first, second, strict=True))
+    gaps = [paired_difference(a.scores[shots], b.scores[shots]).mean for a, b in pairs]
+    tasks = paired_difference(_mean_by_task(first, shots), _mean_by_task(second, shots))
+    return Difference(tasks, mean_interval(gaps))
+
+
+def _mean_by_task(runs: Sequence[PictureRun], shots: str) -> list[float]:
+    return [sum(scores) / len(runs) for scores in zip(*(run.scores[shots] for run in runs), strict=True)]
+
+
+def time_to_reach(run: PictureRun, accuracy: float) -> float | None:
+    """Seconds of training until validation first reaches this accuracy; ``None`` if it never does."""
+    return next((p.seconds for p in run.curve if p.validation >= accuracy), None)
+
+
+def best_validation(run: PictureRun) -> float:
+    """The highest accuracy along the curve."""
+    return max(float(point.validation) for point in run.curve)
+
+
+def shares_of_time(
+    ours: Sequence[PictureRun], theirs: Sequence[PictureRun], slack: float = 0.0
+) -> list[float | None]:
+    """Per seed, our time to their best validation accuracy (less ``slack`` points) as a share of theirs.
+
+    Theirs is the time at which they have it; ``None`` where we never get there.
+
+    >>> from innerloop_studies.papers.bridge.pictures import ValidationPoint
+    >>> ours = [ValidationPoint(1, 0.5, 0.01, 2.0), ValidationPoint(2, 0.7, 0.01, 4.0)]
+    >>> theirs = [ValidationPoint(1, 0.6, 0.01, 4.0), ValidationPoint(2, 0.7, 0.01, 8.0)]
+    >>> run = lambda curve: PictureRun(curve, 9.0, 2, 2, curve[-1].seconds, {}, {})
+    >>> shares_of_time([run(ours)], [run(theirs)])
+    [0.5]
+    """
+    shares: list[float | None] = []
+    for mine, peer in zip(ours, theirs, strict=True):
+        there = time_to_reach(mine, best_validation(peer) - slack / 100)
+        shares.append(None if there is None else there / peer.best_seconds)
+    return shares
+
+
+def middle_share(shares: Sequence[float | None]) -> float:
+    """The median over seeds; never counts as infinitely long.
+
+    >>> middle_share([0.5, None, 0.7])
+    0.7
+    """
+    return statistics.median(math.inf if share is None else share for share in shares)
+
+
+def shares_in_words(shares: Sequence[float | None]) -> str:
+    """Shares for people.
+
+    >>> shares_in_words([0.5, None])
+    '0.50, never'
+    """
+    return ", ".join("never" if share is None else f"{share:.2f}" for share in shares)
+
+
+def shots_of(runs: Runs) -> str:
+    """The number of shots that all methods are judged on, as a key of ``scores``."""
+    return next(iter(next(iter(runs.values())).scores))
+
+
+def smoke_counts(runs: Runs) -> Row:
+    """Whether all accuracies are whole numbers of right answers."""
+    every = [scores for each_run in runs.values() for scores in each_run.scores.values()]
+    return counts_row([(sum(each) / len(each), WAYS * SMOKE_QUERIES * len(each)) for each in every])
+
+
+def protocol(scale: str) -> dict[str, Any]:
+    """What a reader needs to judge the numbers."""
+    size = SIZES[scale]
+    if scale == "paper":
+        training = (
+            "the shipped recipes with the published settings, ResNet-12 (MAML, ANIL and ProtoNet: Conv4-64; "
+            "R2D2: its own network)"
+        )
+    else:
+        training = (
+            "one network for all, a strided Conv4; RAdam, cosine schedule, no augmentation; each method"
+        )
+        training += " has its own rate, batch and number of steps (the recipes cifar-fs-…-cpu)"
+    return {
+        "data": "embedded glyphs" if scale == "smoke" else "CIFAR-FS and FC100, made of CIFAR-100, 32×32",
+        "training": training,
+        "seeds": SEEDS[scale],
+        "model selection": f"best of the validations, {size.validation_tasks} tasks each",
+        "judged": f"{size.tests} test tasks, the same for every method and seed",
+        "heads": "MTL and RFS: ℓ₂ logistic regression on features of length one, penalty 0.33",
+        "normalisation": "MAML and ANIL: statistics of the query set, as published; the others: running",
+        "time": "processor seconds of one thread, without validation",
+    }

@@ -1,0 +1,270 @@
+"""Runs of ANIL on pictures at one rate, and what a rate loses against the best of a grid."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import os
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+
+from innerloop.choose.rates.auto import advice_for, provisional
+from innerloop.core.errors import UserError
+from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.experiment.weights import for_test
+from innerloop.report.plots.panels import line, mark, panel
+from innerloop.theory.rate.bracket import step_divisor
+from innerloop.theory.rate.features import head_stacks
+from innerloop.theory.rate.forms import step_rates
+from innerloop_studies.papers.training import fitted, judged
+from innerloop_studies.reproduce.parts import compute_parts
+
+QUERIES = 5
+PHOTOGRAPHS, SIDE = "tiny-imagenet", 32
+"""Photographs are brought to this size: a quarter of the pixels, and of the time."""
+
+
+class Case(NamedTuple):
+    """One problem."""
+
+    data: str
+    ways: int
+    norm: str
+    steps: int
+    shots: int = 1
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the network has normalisation layers."""
+        return self.norm != "none"
+
+    def __str__(self) -> str:
+        layer = "batch norm" if self.normalised else "no normalisation"
+        many = "s" if self.steps > 1 else ""
+        return f"{self.data}, {self.ways}-way {self.shots}-shot, {layer}, {self.steps} step{many}"
+
+
+class Size(NamedTuple):
+    """How much is trained and judged."""
+
+    steps: int
+    batch: int
+    tests: int
+
+
+class Reached(NamedTuple):
+    """What training at a rate has reached."""
+
+    accuracy: float
+    ci95: float
+    rate: float
+    diverged: bool
+
+
+class Job(NamedTuple):
+    """One training: at a rate, or at ``auto``."""
+
+    case: Case
+    rate: Any
+    seed: int
+    size: Size
+
+
+def jobs_of(cases: Sequence[Case], seeds: int, size: Size) -> list[Job]:
+    """Every case and seed at ``auto`` and at every rate of the grid."""
+    return [Job(c, rate, seed, size) for c in cases for seed in range(seeds) for rate in ("auto", *GRID)]
+
+
+def reached(name: str, version: int, jobs: Sequence[Job]) -> Iterator[Reached]:
+    """What each of them comes to; finished ones are kept."""
+    values = compute_parts(name, version, trained, jobs, seen=lambda job: {"content": content(job.case.data)})
+    return (Reached(*value) for value in values)
+
+
+def trained(case: Case, rate: Any, seed: int, size: Size) -> Reached:
+    """Accuracy on test tasks after training at a rate, or at ``auto``."""
+    outcome = fitted(recipe_of(case, rate, seed, size))
+    score = judged(outcome)
+    chance = 1 / case.ways
+    diverged = not math.isfinite(score.mean)
+    accuracy = chance if diverged else score.mean
+    return Reached(accuracy, score.ci95, float(outcome.recipe.inner.lr), diverged)
+
+
+def recipe_of(case: Case, rate: Any, seed: int, size: Size) -> Recipe:
+    """ANIL with a strided Conv4-32 on a problem."""
+    data = {"name": source(case.data), **({"size": SIDE} if case.data == PHOTOGRAPHS else {})}
+    shape = {"ways": case.ways, "shots": case.shots, "queries": QUERIES}
+    return make_recipe(
+        {
+            "name": "rate-regret",
+            "data": data,
+            "tasks": {"family": "few-shot", **shape},
+            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": case.norm},
+            "inner": {"method": "anil", "lr": rate, "steps": case.steps, "loss": "cross-entropy"},
+            "outer": {"steps": size.steps, "batch": size.batch, "lr": 3e-3, "clip": 10.0},
+            "eval": {"episodes": size.tests},
+            "run": {"seed": seed, "threads": 1},
+        }
+    )
+
+
+def estimated(case: Case, seed: int) -> dict[str, float]:
+    """The two forms behind ``auto``'s point at the first weights, for one step and (``…, all``) for all."""
+    parts = build(provisional(recipe_of(case, "auto", seed, Size(1, 1, 1))))
+    advice = advice_for(parts)
+    forms = {name: value * step_divisor(case.steps) for name, value in advice.forms.items()}
+    batch = parts.data.train.episodes(range(advice.tasks))
+    stacks = head_stacks(parts.network, *for_test(parts.params, parts.buffers), batch)
+    every = step_rates(*stacks, classes=case.ways, steps=case.steps)
+    return {**forms, "gradient, all": every.gradient, "trace, all": every.trace}
+
+
+def source(name: str) -> str:
+    """Where a dataset is: the catalogue knows it, but for Quick Draw and photographs, which are one's own."""
+    if name == PHOTOGRAPHS:
+        folder = os.environ.get("INNERLOOP_TINY_IMAGENET")
+        if folder is None or not Path(folder).is_dir():
+            raise UserError(
+                "this needs photographs: set INNERLOOP_TINY_IMAGENET to a folder of pictures of "
+                "Tiny-ImageNet, one folder per class."
+            )
+        return folder
+    if name != "quickdraw":
+        return name
+    test_data = os.environ.get("INNERLOOP_TEST_DATA")
+    given = os.environ.get("INNERLOOP_QUICKDRAW") or (f"{test_data}/quickdraw_28.npz" if test_data else None)
+    if given is None or not Path(given).is_file():
+        raise UserError(
+            "rate-regret needs Quick Draw drawings: set INNERLOOP_QUICKDRAW to an .npz of images "
+            "(classes, drawings, 28, 28) and names."
+        )
+    return given
+
+
+def content(name: str) -> str:
+    """What tells two datasets of this name apart: nothing for the catalogue's, whose pictures are checked."""
+    if name == PHOTOGRAPHS:
+        return _folder_hash(source(name))
+    return _file_hash(source(name)) if name == "quickdraw" else ""
+
+
+@functools.cache
+def _file_hash(file: str) -> str:
+    with Path(file).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@functools.cache
+def _folder_hash(folder: str) -> str:
+    """Of names and sizes: what reads as other pictures is not taken for the same."""
+    root = Path(folder)
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    listing = "\n".join(f"{path.relative_to(root).as_posix()} {path.stat().st_size}" for path in files)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+MEDIAN, WORST = 0.01, 0.03
+"""The aim: regrets of this much in the median and at worst."""
+
+Results = Mapping[tuple[Case, Any, int], Reached]
+"""What was reached, by case, rate (a number or ``auto``) and seed."""
+
+
+class Entry(NamedTuple):
+    """A problem: accuracies at the rates of the grid and at ``auto``, means over seeds."""
+
+    case: Case
+    scores: list[float]
+    auto: float
+    rate: float
+
+    @property
+    def best(self) -> float:
+        """The highest of the grid, chosen on the same test tasks, which favours it."""
+        return max(self.scores)
+
+    @property
+    def at(self) -> float:
+        """The rate of the grid that is best."""
+        return GRID[self.scores.index(self.best)]
+
+    @property
+    def regret(self) -> float:
+        """What ``auto`` loses against the best rate of the grid."""
+        return max(0.0, self.best - self.auto)
+
+    @property
+    def factor(self) -> float:
+        """The factor between ``auto``'s rate and the nearest of the grid within one point of the best.
+
+        It is one where ``auto`` itself is that good.
+
+        >>> scores = [0.1] * 4 + [0.495, 0.5, 0.3, 0.2]
+        >>> round(Entry(Case("glyphs", 5, "none", 1), scores, 0.48, 0.1).factor, 2)
+        3.0
+        """
+        if self.regret <= MEDIAN:
+            return 1.0
+        good = [r for r, score in zip(GRID, self.scores, strict=True) if score >= self.best - MEDIAN]
+        return min(max(r / self.rate, self.rate / r) for r in good)
+
+    @property
+    def divided(self) -> float:
+        """The regret, had the rate been divided by the steps and not by their root."""
+        return self._elsewhere(self.rate / step_divisor(self.case.steps))
+
+    @property
+    def undivided(self) -> float:
+        """The regret, had the rate not been divided."""
+        return self._elsewhere(self.rate * step_divisor(self.case.steps))
+
+    def _elsewhere(self, other: float) -> float:
+        """With one step nothing is divided."""
+        return self.between(other) if self.case.steps > 1 else self.regret
+
+    def between(self, rate: float) -> float:
+        """The regret at a rate, read off between those of the grid.
+
+        >>> scores = [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2]
+        >>> entry = Entry(Case("glyphs", 5, "none", 1), scores, 0.5, 0.3)
+        >>> round(entry.between(0.3), 3), round(entry.between(math.sqrt(0.3)), 3)
+        (0.0, 0.05)
+        """
+        known = numpy.interp(math.log(rate), [math.log(r) for r in GRID], self.scores)
+        return max(0.0, self.best - float(known))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For files."""
+        figures = ("scores", "best", "at", "auto", "rate", "regret", "factor", "divided", "undivided")
+        return {"case": str(self.case), **{name: getattr(self, name) for name in figures}}
+
+
+def summary(case: Case, results: Results, seeds: int) -> Entry:
+    """Means over seeds."""
+
+    def mean(rate: Any) -> float:
+        return statistics.fmean(results[(case, rate, seed)].accuracy for seed in range(seeds))
+
+    rate = statistics.fmean(results[(case, "auto", seed)].rate for seed in range(seeds))
+    return Entry(case, [mean(rate) for rate in GRID], mean("auto"), rate)
+
+
+def panel_of(entry: Entry) -> Any:
+    """Accuracy against the rate."""
+    name = "test accuracy: " + str(entry.case).replace(", ", "\n", 1)
+    return panel(
+        "inner rate",
+        name,
+        [line("fixed", GRID, entry.scores)],
+        [mark("auto", entry.rate, entry.auto)],
+        log_x=True,
+    )

@@ -17,7 +17,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.files import json_line
 from innerloop.core.ranks import LOST, LostRankError, Place
 
-RANKED = ("train", "resume", "eval", "search")
+RANKED = ("train", "resume", "eval")
 """Verbs whose work ranks share. Of any other, rank 0 does all."""
 
 _PLACE: list[Place] = []  # that of this process, while it carries out a command
@@ -34,7 +34,7 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
     """
     if not given or given[0] not in RANKED:
         return 0 if place.rank else run(given)
-    from innerloop.choose.pilot.following import carry_out
+    from innerloop.experiment.following import carry_out
     from innerloop.experiment.together import follow, leading
 
     try:
@@ -55,7 +55,7 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
 def _lead(place: Place, earlier: str | None, given: list[str], run: Callable[[list[str]], int]) -> int:
     _PLACE.append(place)
     try:
-        if given[0] in ("train", "search") and earlier is not None:
+        if given[0] == "train" and earlier is not None:
             return _go_on(Path(earlier), given, run)
         return run(given)
     finally:

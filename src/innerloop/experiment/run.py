@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from innerloop.choose.rates.auto import provisional, refuse_unknown_rate, settled
+from innerloop.choose.rates import provisional, refuse_unknown_rate, settled
 from innerloop.classify.backbone_evaluation import evaluate_backbone_run, judge_again, judge_only
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name

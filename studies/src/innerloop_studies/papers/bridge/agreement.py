@@ -255,11 +255,6 @@ class PicturesApart(NamedTuple):
     accuracy: dict[str, list[float]]
     seeds: dict[str, Labels]
 
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data, the methods beside the rest."""
-        seeds = {method: one._asdict() for method, one in self.seeds.items()}
-        return {"gap": self.gap._asdict(), "accuracy": self.accuracy, **seeds}
-
 
 def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str) -> list[Row]:
     """Gradient descent in the theorem's setting."""
@@ -402,7 +397,8 @@ def run(scale: str, say: Say) -> Reproduction:
     data = {
         "theorem": {str(wide): [one._asdict() for one in each] for wide, each in theorem.items()},
         "recipe": [one._asdict() for one in recipes],
-        "pictures": pictures.as_dict(),
+        "pictures": {"gap": pictures.gap._asdict(), "accuracy": pictures.accuracy}
+        | {method: one._asdict() for method, one in pictures.seeds.items()},
         "size": size._asdict(),
     }
     figure = _figure(size, theorem, recipes)

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from innerloop.choose.rate_record import RateAdvice, judge_rate
+from innerloop.choose.rate_advice import RateAdvice, judge_rate
 from innerloop.choose.regions import PATIENCE, count_regions, different_inputs
 from innerloop.core.errors import UserError
 from innerloop.nets.mlp import mlp

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from innerloop.choose.rate import (
+from innerloop.choose.rate_advice import (
     NORMALISED,
     SWEEP,
     UNNORMALISED,
@@ -18,7 +18,7 @@ from innerloop.choose.rate import (
     advise_rate,
     warning_for,
 )
-from innerloop.choose.rates.auto import recorded_rate
+from innerloop.choose.rates import recorded_rate
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch

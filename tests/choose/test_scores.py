@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from innerloop.choose.architectures.size import count_layers
+from innerloop.choose.architectures.space import count_layers
 from innerloop.choose.scores import (
     SCORES,
     fresh_head,

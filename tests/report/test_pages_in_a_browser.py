@@ -8,7 +8,7 @@ from test_predictions_page import with_predictions
 from test_report import make_run, write_evaluation
 from test_report_results import analysed, redone
 
-from innerloop.choose.advisor import race, rungs
+from innerloop.choose import method_race, race
 from innerloop.cli.main import main
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.report.plots.panels import line, panel, panels_figure
@@ -75,9 +75,9 @@ ASKED = {
 def test_what_a_command_found_is_whole_at_any_width(tmp_path, monkeypatch, capsys, kind):
     """Pages that only whole commands write: a race of methods, and one of cells, which are drawn."""
     monkeypatch.chdir(tmp_path)
-    for module in (rungs, race):  # a race that tells nothing, on a busy machine too
+    for module in (race, method_race):  # a race that tells nothing, on a busy machine too
         monkeypatch.setattr(module, "LEAST_STEPS", 2)
-    monkeypatch.setattr(rungs, "LEAST_EPISODES", 4)
+    monkeypatch.setattr(race, "LEAST_EPISODES", 4)
     assert main([*ASKED[kind], "--jobs", "1", "-q", "--json"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     page = tmp_path / told["run"] / "report.html"

@@ -18,7 +18,7 @@ from innerloop.learners.table import estimated_rates
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from innerloop.choose.rate_record import JudgedRate
+    from innerloop.choose.rate_advice import JudgedRate
     from innerloop.experiment.recipe.schema import Recipe
     from innerloop.theory.rate.linear import FormRate
 
@@ -112,8 +112,8 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> FormRate | Judge
 
 @recipe_words()
 def _for_recipe(settings: Settings, recipe: Recipe, say: Say) -> JudgedRate:
-    from innerloop.choose.rate_record import judge_rate
-    from innerloop.choose.rates.auto import advice_for, provisional
+    from innerloop.choose.rate_advice import judge_rate
+    from innerloop.choose.rates import advice_for, provisional
     from innerloop.core.losses import get_loss, is_classification
     from innerloop.experiment.parts import build
 

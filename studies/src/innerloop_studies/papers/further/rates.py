@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from innerloop.choose.rates.auto import advice_for, provisional
+from innerloop.choose.rates import advice_for, provisional
 from innerloop.core.errors import UserError
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe

@@ -253,8 +253,8 @@ def test_settings_that_nothing_reads_are_told() -> None:
     assert told == [
         "tasks.hardest is not read: it is for training with tasks.hard_share or outer.hard_weight."
     ]
-    made = load_recipe("sine-maml", ["outer.hard_weight=2"])
-    assert "tasks.family=few-shot" in unread(made, ["outer.hard_weight"])[0]
+    with pytest.raises(UserError, match=r"'outer.hard_weight' with tasks.family=sine: it is for "):
+        load_recipe("sine-maml", ["outer.hard_weight=2"])
     made = recipe("outer.hard_weight=2").model_dump()
     made["tasks"]["mixture"] = [{"ways": 3, "hard": True}, {"ways": 3, "hard": True}]
     with pytest.raises(ValueError, match="all hard: set hard=true for some"):

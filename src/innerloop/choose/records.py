@@ -25,7 +25,7 @@ from innerloop.data.source import ImageSource
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.trust import admit
 from innerloop.runs.directory import create_run
-from innerloop.runs.executors import open_executor
+from innerloop.runs.executors import open_executor, slots
 from innerloop.runs.manifest import actual_status, kind_of, read_manifest, start_manifest, update_manifest
 from innerloop.runs.progress import Progress, RunLog, progress
 
@@ -176,7 +176,7 @@ def open_hands(workers: int | None, cluster: str | None) -> Iterator[Hands]:
         yield Hands(workers or available_cores())
         return
     with open_executor(workers, cluster) as executor:
-        yield Hands(workers or getattr(executor, "slots", available_cores)(), executor)
+        yield Hands(workers or slots(executor), executor)
 
 
 def open_session(

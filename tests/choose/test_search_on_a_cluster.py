@@ -35,7 +35,10 @@ def test_a_cluster_that_does_not_answer_leaves_nothing_behind(monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_workers_find_what_one_process_finds_even_if_one_is_killed(tmp_path: Path) -> None:
+def test_workers_find_what_one_process_finds_even_if_one_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("innerloop.runs.cluster.ANSWER", PATIENCE)
     asked = read_search("glyphs", RACE, validate=False)
     alone = search_networks(asked, workers=1, show=False).as_dict()
     with dask_cluster(tmp_path / "dask", workers=2) as cluster:

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from innerloop.choose.advisor.evidence import GAIN, GROUPS, RACES, SEARCH
+from innerloop.choose.advice import GAIN, GROUPS, RACES, SEARCH
 from innerloop_studies import recorded
 from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.measurements import sureness as measure_sureness

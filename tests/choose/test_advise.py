@@ -12,29 +12,27 @@ import pytest
 import torch
 
 import innerloop as il
-from innerloop.choose.advisor import race as racing
-from innerloop.choose.advisor import rungs as planning
-from innerloop.choose.advisor.asked import understand
-from innerloop.choose.advisor.estimates import hardness_part, landscape_part, rate_part
-from innerloop.choose.advisor.keep import begin, reopened
-from innerloop.choose.advisor.problem import pose
-from innerloop.choose.advisor.race import Race, Racer
-from innerloop.choose.advisor.recommend import ahead_of, choice, in_order, reasons_of, sentence_of
-from innerloop.choose.advisor.result import Advice, Recommendation, Row
-from innerloop.choose.advisor.run import carry_out
-from innerloop.choose.advisor.rungs import Rungs
-from innerloop.choose.advisor.untrained import ground_of, untrained
-from innerloop.choose.pilot import trials
-from innerloop.choose.pilot.trials import Costs, Trial, on_pilot_tasks
+from innerloop.choose import method_race, race
+from innerloop.choose.advice import Advice, Recommendation, Row
+from innerloop.choose.advisor import give_advice
+from innerloop.choose.baselines import ground_of, untrained
+from innerloop.choose.estimates import hardness_part, landscape_part, rate_part
+from innerloop.choose.method_race import MethodRace
+from innerloop.choose.problem import normalised_together, pose_advice
+from innerloop.choose.race import Racer, Rungs
+from innerloop.choose.recommend import ahead_of, choice, in_order, reasons_of, sentence_of
+from innerloop.choose.records import begin_advice, reopen_advice
+from innerloop.choose.request import read_advise
+from innerloop.choose.trials import Costs, Trial, on_pilot_tasks, run_trial
 from innerloop.cli.advise import render
 from innerloop.cli.output import TEXT_WIDTH
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.recipe.flat import seconds_in
-from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
+from innerloop.report.advice_page import hardness_words, landscape_words, rate_words
 from innerloop.testing.closeness import SINGLE_SUMMED
-from innerloop.theory.estimates.landscape_features import Step, look_at
-from innerloop.theory.estimates.landscape_tasks import LINEAR, task_landscape
+from innerloop.theory.landscape.features import Step, look_at
+from innerloop.theory.landscape.tasks import LINEAR, task_landscape
 from support.commands import answer
 from support.picture_runs import draw_splits
 
@@ -49,10 +47,10 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Races that tell nothing, in seconds."""
-    for module in (planning, racing):
+    for module in (race, method_race):
         monkeypatch.setattr(module, "LEAST_STEPS", 2)
-    monkeypatch.setattr(planning, "LEAST_EPISODES", 4)
-    monkeypatch.setattr(planning, "MOST_EPISODES", 4)
+    monkeypatch.setattr(race, "LEAST_EPISODES", 4)
+    monkeypatch.setattr(race, "MOST_EPISODES", 4)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +66,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_mistakes_get_a_sentence(words: list[str], said: str) -> None:
     with pytest.raises(il.UserError) as caught:
-        pose(understand(words[0], words[1:]))
+        pose_advice(read_advise(words[0], words[1:]))
     assert said in str(caught.value)
 
 
 def test_all_mistakes_are_told_at_once() -> None:
     with pytest.raises(il.UserError) as caught:
-        understand("glyphs", ["budget=soon", "tasks.shtos=3"])
+        read_advise("glyphs", ["budget=soon", "tasks.shtos=3"])
     lines = str(caught.value).splitlines()
     assert len(lines) == 2
     assert any("tasks.shtos" in line for line in lines)
@@ -82,17 +80,17 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 
 def test_who_races() -> None:
-    pictures = pose(understand("glyphs", GLYPHS))
+    pictures = pose_advice(read_advise("glyphs", GLYPHS))
     assert [e.name for e in pictures.entrants] == ["protonet", "supervised", "mtl", "r2d2", "anil", "maml"]
     assert {e.recipe.eval.ways for e in pictures.entrants} == {3}
-    assert [e.name for e in pictures.entrants if e.together] == ["anil", "maml"]
-    numbers = pose(understand("sine", []))
+    assert [e.name for e in pictures.entrants if normalised_together(e)] == ["anil", "maml"]
+    numbers = pose_advice(read_advise("sine", []))
     assert [e.name for e in numbers.entrants][:2] == ["maml", "fomaml"]
     assert (pictures.score, pictures.better, numbers.score, numbers.better) == ("accuracy", 1, "mse", -1)
 
 
 def test_a_recipe_that_is_named_races_with_its_own_network() -> None:
-    problem = pose(understand("omniglot-protonet", ["data.name=glyphs", "model.filters=8", *GLYPHS]))
+    problem = pose_advice(read_advise("omniglot-protonet", ["data.name=glyphs", "model.filters=8", *GLYPHS]))
     assert problem.entrants[0].name == "yours"
     assert {e.recipe.model.filters for e in problem.entrants} == {8}
 
@@ -100,28 +98,28 @@ def test_a_recipe_that_is_named_races_with_its_own_network() -> None:
 def test_only_what_learns_pictures_by_heart_is_augmented(tmp_path: Path) -> None:
     """Unless ``data.augment`` is typed: then it holds for all."""
     draw_splits(tmp_path / "pets", [(28, 28)] * 4)
-    asked = understand("pets", [])
-    chosen = {e.name: e.recipe.data.augment for e in pose(asked).entrants}
+    asked = read_advise("pets", [])
+    chosen = {e.name: e.recipe.data.augment for e in pose_advice(asked).entrants}
     assert {name for name, how in chosen.items() if how == "lee2019"} == {"protonet", "supervised", "mtl"}
     assert "they see the pictures as they are" in asked.lines[-1]
     for how in ("none", "lee2019"):
-        typed = understand("pets", [f"data.augment={how}"])
-        assert {e.recipe.data.augment for e in pose(typed).entrants} == {how}
+        typed = read_advise("pets", [f"data.augment={how}"])
+        assert {e.recipe.data.augment for e in pose_advice(typed).entrants} == {how}
         assert "they see" not in typed.lines[-1]
 
 
 def test_every_method_gets_as_many_seconds() -> None:
     """Twice as fast, twice as many steps; and what a race takes by its plan fits its time."""
     costs = [Costs(0.01, 0.002, 0.1), Costs(0.02, 0.002, 0.1), Costs(0.04, 0.002, 0.1)]
-    plan = planning.planned(costs, 2, 60.0)
+    plan = method_race.plan_methods(costs, 2, 60.0)
     assert plan is not None
-    assert plan.fields == [3, 2]
+    assert plan.fields == [[3], [2]]
     spent = sum(
         -(-n // 2) * (seconds - before)
-        for n, seconds, before in zip(plan.fields, plan.seconds, [0.0, *plan.seconds], strict=False)
+        for (n,), seconds, before in zip(plan.fields, plan.lengths, [0.0, *plan.lengths], strict=False)
     )
-    judged = plan.episodes * 0.002 * (3 + planning.FRESH) + 0.1 * 4
-    assert spent + judged == pytest.approx(planning.CAUTION * 60.0)
+    judged = plan.episodes * 0.002 * (3 + race.FRESH) + 0.1 * 4
+    assert spent + judged == pytest.approx(race.CAUTION * 60.0)
 
 
 def row(name: str, scores: list[float], kind: Any = "trained", **more: Any) -> Row:
@@ -129,11 +127,11 @@ def row(name: str, scores: list[float], kind: Any = "trained", **more: Any) -> R
 
 
 def test_what_needs_no_training_may_win() -> None:
-    problem = pose(understand("glyphs", [*GLYPHS, "methods=[protonet]"]))
+    problem = pose_advice(read_advise("glyphs", [*GLYPHS, "methods=[protonet]"]))
     good, bad = [0.9, 0.8, 0.95, 0.85], [0.5, 0.6, 0.55, 0.5]
     rows = in_order([row("protonet", bad, steps=7, whole_seconds=60.0), row("pixels", good, "untrained")], 1)
     assert choice(rows).method == "pixels"
-    went = Race([Racer(problem.entrants[0], Costs(0.01, 0.01, 0.1), [])], Rungs([1], [1.0], 4), [])
+    went = MethodRace([Racer(problem.entrants[0], [], Costs(0.01, 0.01, 0.1))], Rungs([[1]], [1.0], 4), [])
     told = sentence_of(problem, rows[0], went)
     assert told.startswith("Train nothing yet: pixels")
     assert told.endswith("no method that was raced is better.")
@@ -155,20 +153,22 @@ def test_what_needs_no_training_may_win() -> None:
 def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs no training is judged, and the next command has a budget that suffices."""
     costs = Costs(2.0, 0.1, 0.1)
-    monkeypatch.setattr(racing, "timed", lambda recipes, *_: dict.fromkeys(range(len(recipes)), costs))
-    monkeypatch.setattr(racing, "LEAST_EPISODES", 4)
-    told = carry_out(understand("sine", ["budget=30s"]), workers=2, show=False)
+    monkeypatch.setattr(
+        method_race, "measure_recipes", lambda recipes, *_: dict.fromkeys(range(len(recipes)), costs)
+    )
+    monkeypatch.setattr(method_race, "LEAST_EPISODES", 4)
+    told = give_advice(read_advise("sine", ["budget=30s"]), workers=2, show=False)
     assert {row.kind for row in told.rows} == {"untrained"}
     assert "no method was raced in so short a time" in told.recommendation.sentence
     assert any("no method was raced: budget=30s is too small" in line for line in told.not_examined)
     again = re.fullmatch(r"innerloop advise sine budget=(\w+)", told.recommendation.command)
     assert again is not None
-    assert (seconds_in(again[1]) or 0.0) > planning.LEAST_STEPS * 2.0  # as long as two methods take, at least
+    assert (seconds_in(again[1]) or 0.0) > race.LEAST_STEPS * 2.0  # as long as two methods take, at least
     budgets = {budget for line in told.not_examined for budget in re.findall(r"set budget=(\w+)", line)}
     assert budgets == {again[1]}  # the same number wherever one is named
-    few = understand("sine", ["budget=30s", "methods=[anil,maml]"])
+    few = read_advise("sine", ["budget=30s", "methods=[anil,maml]"])
     with pytest.raises(il.UserError, match="budget=30s is too small for a race of anil, maml"):
-        carry_out(few, workers=2, show=False)
+        give_advice(few, workers=2, show=False)
 
 
 def test_leads_are_paired_and_errors_are_better_when_lower() -> None:
@@ -182,7 +182,7 @@ def test_leads_are_paired_and_errors_are_better_when_lower() -> None:
 
 
 def test_the_mean_of_numbers_by_hand() -> None:
-    problem = pose(understand("sine", ["methods=[maml]"]))
+    problem = pose_advice(read_advise("sine", ["methods=[maml]"]))
     ground = ground_of(problem, 5, seed=1, threads=1)
     rows = {name: of(problem, ground) for name, of in untrained(problem).items()}
     sampler = build_data(on_pilot_tasks(problem.entrants[0].recipe, 1)).validation
@@ -219,24 +219,24 @@ def test_a_constant_is_one_more_input() -> None:
 
 
 def test_closed_forms_only_where_targets_are_linear() -> None:
-    linear = landscape_part(pose(understand("linear-maml", ["methods=[yours]"])))
+    linear = landscape_part(pose_advice(read_advise("linear-maml", ["methods=[yours]"])))
     assert linear.applies
     assert linear.gain is not None
     assert linear.interval is not None
     assert linear.interval[0] <= linear.gain <= linear.interval[1]
-    sine = landscape_part(pose(understand("sine", ["methods=[maml]"])))
+    sine = landscape_part(pose_advice(read_advise("sine", ["methods=[maml]"])))
     assert not sine.applies
     assert "which features a network will learn is not known" in sine.reason
     family = f"{__name__}:lines"
-    constant = landscape_part(pose(understand(family, ["methods=[maml]", "model.hidden=[]"])))
+    constant = landscape_part(pose_advice(read_advise(family, ["methods=[maml]", "model.hidden=[]"])))
     assert constant.applies
     assert "linear in the inputs and a constant" in constant.reason
     through_zero = ["methods=[maml]", "model.hidden=[]", "model.bias=false"]
-    assert not landscape_part(pose(understand(family, through_zero))).applies
-    deep = landscape_part(pose(understand(family, ["methods=[maml]"])))
+    assert not landscape_part(pose_advice(read_advise(family, through_zero))).applies
+    deep = landscape_part(pose_advice(read_advise(family, ["methods=[maml]"])))
     assert (deep.applies, deep.gain) == (False, None)
     assert "but the network has hidden layers" in deep.reason
-    pictures = landscape_part(pose(understand("glyphs", [*GLYPHS, "methods=[protonet]"])))
+    pictures = landscape_part(pose_advice(read_advise("glyphs", [*GLYPHS, "methods=[protonet]"])))
     assert not pictures.applies
     said = landscape_words(pictures._asdict())
     assert said.endswith("before training: no formula predicts it for classification; only training does.")
@@ -244,7 +244,7 @@ def test_closed_forms_only_where_targets_are_linear() -> None:
 
 
 def test_the_rate_and_hard_groups_of_pictures() -> None:
-    problem = pose(understand("glyphs", [*GLYPHS, "methods=[anil]", "model.filters=8"]))
+    problem = pose_advice(read_advise("glyphs", [*GLYPHS, "methods=[anil]", "model.filters=8"]))
     rate = rate_part(problem)
     assert rate.applies
     assert rate.low is not None
@@ -261,14 +261,14 @@ def test_the_rate_and_hard_groups_of_pictures() -> None:
 
 def test_a_rate_of_ones_own_that_is_far_off_is_warned_about() -> None:
     items = ["data.name=glyphs", "inner.lr=1000.0", "inner.steps=1", "model.filters=8", "methods=[yours]"]
-    rate = rate_part(pose(understand("omniglot-anil", [*items, *GLYPHS])))
+    rate = rate_part(pose_advice(read_advise("omniglot-anil", [*items, *GLYPHS])))
     assert "far above" in rate.warning
 
 
 def test_what_is_printed_begins_with_what_to_do_and_no_line_is_long(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    problem = pose(understand("glyphs", [*GLYPHS, "methods=[anil]", "model.filters=8"]))
+    problem = pose_advice(read_advise("glyphs", [*GLYPHS, "methods=[anil]", "model.filters=8"]))
     dropped = row("maml", [0.5, 0.75])._replace(fresh=False)
     advice = Advice(
         *("glyphs", "glyphs, 3-way 1-shot", "accuracy", (row("anil", [0.5, 1.0]), dropped)),
@@ -324,19 +324,19 @@ def test_interrupted_advice_goes_on(
     """What was trained before the interruption is not trained again, and the plan is the one it had."""
     from innerloop.cli.main import main
 
-    whole, done = trials.carry_out, list[Trial]()
+    done = list[Trial]()
 
     def ends(some: Sequence[Trial], *_: Any) -> Any:
         """The first of them is carried out, then Ctrl-C comes."""
         done.append(some[0])
-        whole(some[0])
+        run_trial(some[0])
         raise KeyboardInterrupt
 
-    asked = understand("sine", ["methods=[maml,pooled]", "budget=20s"])
+    asked = read_advise("sine", ["methods=[maml,pooled]", "budget=20s"])
     with monkeypatch.context() as patched:
-        patched.setattr(racing, "carried_out", ends)
+        patched.setattr(race, "run_trials", ends)
         with pytest.raises(KeyboardInterrupt):
-            carry_out(asked, workers=1, show=False)
+            give_advice(asked, workers=1, show=False)
     (run,) = Path("runs/advise-sine").iterdir()
     kept = {file: file.read_bytes() for file in (run / "plan.json", done[0].file)}
     assert main(["resume", str(run), "--json", "-q"]) == 0
@@ -351,9 +351,9 @@ def test_interrupted_advice_goes_on(
 def test_advice_whose_manifest_is_damaged_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     from innerloop.cli.main import main
 
-    run = begin(understand("sine", []), None)
+    run = begin_advice(read_advise("sine", []), None)
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    assert reopened(run, alone=True) == understand("sine", [])
+    assert reopen_advice(run, alone=True) == read_advise("sine", [])._replace(lines=())
     for damaged in ({}, {"recipe": 3}, {**manifest["asked"], "settings": {"budget": []}}):
         told = {**manifest, "asked": damaged, "status": "interrupted"}
         (run / "manifest.json").write_text(json.dumps(told), encoding="utf-8")

@@ -8,20 +8,18 @@ import math
 import pytest
 import torch
 
-from innerloop.choose.rate_judged import judge_rate
-from innerloop.choose.rate_record import RateAdvice
+from innerloop.choose.rate_advice import RateAdvice, judge_rate
 from innerloop.choose.regions import PATIENCE, count_regions, different_inputs
 from innerloop.core.errors import UserError
 from innerloop.nets.mlp import mlp
 from innerloop.tasks import get_family, make_sampler
 from innerloop.testing.closeness import CHAINED
-from innerloop.theory.estimates.hardness import rank_tasks
-from innerloop.theory.estimates.landscape import closed_landscape
-from innerloop.theory.estimates.landscape_features import Step, View, look_at
-from innerloop.theory.estimates.landscape_permuted import permuted_task_landscape
-from innerloop.theory.estimates.landscape_tasks import task_landscape
-from innerloop.theory.estimates.rate_forms import SPLIT, WORDS, LinearTasks, needed, rate_by
-from innerloop.theory.landscape.geography import Geography, environment
+from innerloop.theory.hardness import rank_tasks
+from innerloop.theory.landscape.features import Step, View, look_at
+from innerloop.theory.landscape.geography import Geography, closed_landscape, environment
+from innerloop.theory.landscape.permuted import permuted_task_landscape
+from innerloop.theory.landscape.tasks import task_landscape
+from innerloop.theory.rate.linear import DESCRIPTIONS, SPLIT, LinearTasks, needed, rate_by
 from innerloop.training.convergence import MetaMethod, Trained, Wide, follow_bound
 
 
@@ -138,7 +136,7 @@ def linear_tasks(**options) -> LinearTasks:
     return LinearTasks(support, query, optima)._replace(**options)
 
 
-@pytest.mark.parametrize("form", WORDS)
+@pytest.mark.parametrize("form", DESCRIPTIONS)
 def test_every_form_says_what_it_needs(form):
     whole = rate_by(form, linear_tasks(), search=True)
     assert whole.low <= whole.high

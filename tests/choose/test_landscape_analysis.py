@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from innerloop.choose.analysis import landscape
-from innerloop.cli.analyses import WORDS
+from innerloop.cli.analyses import landscape
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.recipe.flat import read_flat
-from innerloop.report.plots.landscape_page import landscape_page
+from innerloop.report.landscape_page import landscape_page
 from innerloop.testing.closeness import CHAINED, ROUNDED
-from innerloop.theory.estimates.landscape import ClosedLandscape
+from innerloop.theory.landscape.geography import ClosedLandscape
 from oracles.browser import opened
 from oracles.landscape import equations_10_and_11
 
@@ -71,7 +70,7 @@ def test_table_3_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_words_say_the_same_as_the_numbers() -> None:
     chosen = read_flat(landscape.Settings, ["shots=500"], "analyze landscape")
     result = landscape.run(chosen, None, lambda _: None)
-    lines = "\n".join(WORDS["landscape"](result, chosen))
+    lines = str(result)
     assert isinstance(result, ClosedLandscape)
     assert f"gain {result.gain:.3f}" in lines
     assert "NAL" in lines

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from innerloop.choose.rate import (
+from innerloop.choose.rate_advice import (
     NORMALISED,
     SWEEP,
     UNNORMALISED,
@@ -18,7 +18,7 @@ from innerloop.choose.rate import (
     advise_rate,
     warning_for,
 )
-from innerloop.choose.rates.auto import recorded_rate
+from innerloop.choose.rates import recorded_rate
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
@@ -30,7 +30,7 @@ from innerloop.learners import anil, episodic
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
 from innerloop.nets import Network, conv4, mlp
 from innerloop.nets.network import apply
-from innerloop.report.rate_section import rate_view
+from innerloop.report.run_page import rate_view
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler, get_family, make_sampler
@@ -43,17 +43,19 @@ from innerloop.testing.closeness import (
     assert_close,
     assert_trees_equal,
 )
-from innerloop.theory.estimates.features import head_scales, head_stacks, raw_stacks
-from innerloop.theory.estimates.tangent import (
+from innerloop.theory.rate.estimate import split_moments
+from innerloop.theory.rate.features import (
     gradient_size,
+    head_scales,
+    head_stacks,
     pull,
     push,
+    raw_stacks,
     tangent_gradient_moments,
     tangent_gram_moments,
     tangent_trace_moments,
     task_outputs,
 )
-from innerloop.theory.rate.estimate import split_moments
 from innerloop.training import Plan, meta_gradient
 from oracles import rate as slow
 from oracles.problems import images
@@ -479,7 +481,7 @@ def test_a_user_s_own_rate_is_checked(tmp_path: Path) -> None:
     assert read_manifest(fine)["rate"]["warning"] is None
     page = rate_view(read_manifest(fine)["rate"])
     assert page is not None
-    assert "set by hand" in page.sentences[0]
+    assert "set by hand" in page["sentences"][0]
 
 
 def test_auto_is_refused_where_its_estimate_fails_before_anything_is_written(tmp_path: Path) -> None:

@@ -15,20 +15,18 @@ from innerloop.choose.architectures.draws import digest
 from innerloop.choose.architectures.importance import (
     Order,
     Table,
+    affordable,
+    contests,
     dense_ranks,
     dropped,
     rank_rule,
     relative_change,
 )
-from innerloop.choose.architectures.measure import Job, measure, own_seeds
+from innerloop.choose.architectures.measure import Bench, Job, Watch, measure, own_seeds
 from innerloop.choose.architectures.methods import METHODS
-from innerloop.choose.architectures.pool import Bench
-from innerloop.choose.architectures.prune import Budget, _decided
-from innerloop.choose.architectures.prune_settings import PruneSettings
-from innerloop.choose.architectures.race import affordable, contests
-from innerloop.choose.architectures.reliability import item_means, kendall, mean_tau, noise_of, other_runs
+from innerloop.choose.architectures.prune import Budget, PruneSettings, _decided
+from innerloop.choose.architectures.ranking import item_means, kendall, mean_tau, noise_of, other_runs
 from innerloop.choose.architectures.stages import Group, Stage, check_start, edge_stage, node_stage
-from innerloop.choose.architectures.watch import Watch
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.nets.cells import Choices, all_choices, to_table
@@ -250,7 +248,7 @@ def test_an_interrupt_leaves_what_was_finished(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return measure(space, job, draw)
 
-    monkeypatch.setattr("innerloop.choose.architectures.pool.measure", interrupted)
+    monkeypatch.setattr("innerloop.choose.architectures.measure.measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         searched("robust", keep=keep, most=2)
     assert len(keep.read_text().splitlines()) == 4

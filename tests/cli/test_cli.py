@@ -497,10 +497,10 @@ def test_json_is_alone_on_standard_output_whatever_libraries_print(
 @pytest.fixture
 def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demonstration that shows nothing, in seconds."""
-    for module in ("rungs", "race"):
-        monkeypatch.setattr(f"innerloop.choose.advisor.{module}.LEAST_STEPS", 2)
+    for module in ("race", "method_race"):
+        monkeypatch.setattr(f"innerloop.choose.{module}.LEAST_STEPS", 2)
     for name in ("LEAST_EPISODES", "MOST_EPISODES"):
-        monkeypatch.setattr(f"innerloop.choose.advisor.rungs.{name}", 4)
+        monkeypatch.setattr(f"innerloop.choose.race.{name}", 4)
     settings = {"BUDGET": "40s", "SECONDS": 0.1, "LEAST_STEPS": 2, "TASKS": 4, "METHODS": "protonet,r2d2"}
     for name, value in settings.items():
         monkeypatch.setattr(f"innerloop.cli.demo.{name}", value)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import innerloop
-from innerloop.choose.rate_record import RateAdvice, warning_for
+from innerloop.choose.rate_advice import RateAdvice, warning_for
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError, spelling, spelt
 from innerloop.core.files import read_json

@@ -14,7 +14,7 @@ from PIL import EpsImagePlugin, Image
 from innerloop.data.folder_look import look_at_heads
 from innerloop.data.pictures import SUFFIXES, BadPictureError, open_picture
 from innerloop.data.preparing import decode
-from innerloop.report.thumbnails import thumbnail
+from innerloop.report.prediction_page import thumbnail
 from support.places import ROOT
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n%%EOF\n"

@@ -28,7 +28,7 @@ from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sweeps.runs import judged as judged_run
 from innerloop.experiment.sweeps.table import table_of
-from innerloop.report.differences import pair, seed_groups
+from innerloop.report.comparison_page import pair, seed_groups
 from innerloop.report.read_run import load_run
 
 SINE: dict[str, Any] = {"tasks": {"family": "sine", "shots": 4, "queries": 3}, "eval": {"episodes": 6}}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from innerloop.choose.advisor.asked import understand
+from innerloop.choose.request import read_advise
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.recipe.judging import backbone_recipe, with_folder
 from innerloop.experiment.recipe.library import load_recipe
@@ -23,7 +23,7 @@ def test_train_advise_and_eval_draw_the_same_tasks(
     judged, said = with_folder("efficientnet-lite0", ["pets"])
     recipes = [
         load_recipe("pets"),
-        understand("pets", []).recipe,
+        read_advise("pets", []).recipe,
         backbone_recipe("efficientnet-lite0", judged),
         backbone_recipe("efficientnet-lite0", ["data.name=pets"]),
     ]

@@ -184,7 +184,7 @@ def test_evaluation_files_begin_with_a_letter(animals: Path) -> None:
 
 
 def test_other_test_classes_are_not_compared(animals: Path) -> None:
-    from innerloop.report.differences import pair
+    from innerloop.report.comparison_page import pair
     from innerloop.report.read_run import load_run
 
     one, two = trained(animals), trained(animals, run={"seed": 1})

@@ -14,7 +14,7 @@ from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.recipe.protocols import is_own, own_evaluation
 from innerloop.experiment.run import evaluate_run
 from innerloop.experiment.sweeps.table import SweptRun, table_of
-from innerloop.report.differences import pair, seed_groups
+from innerloop.report.comparison_page import pair, seed_groups
 from innerloop.report.read_run import headline, load_run, others
 from innerloop.runs.progress import Progress
 from support.picture_runs import short_run

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from innerloop.choose.analysis import ANALYSES, find
+from innerloop.cli.analyses import ANALYSES, find
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json

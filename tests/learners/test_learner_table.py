@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from innerloop.choose.rate import GRADIENT, HEAD_ONLY, LEARNED
+from innerloop.choose.rate_advice import GRADIENT, HEAD_ONLY, LEARNED
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from innerloop.choose.scores.kinks import watch_kinks
+from innerloop.choose.scores.patterns import watch_kinks
 from innerloop.core.random import derive_seed
 from innerloop.nets.cells import Choices, remaining, without
 from innerloop.nets.cells.network import cell_network

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from torch import Tensor
 
-from innerloop.training.execution import plain, ranks
+from innerloop.training.execution import ranks
 
 Out = TypeVar("Out")
 
@@ -39,8 +39,7 @@ def in_ranks(size: int, work: Callable[[int], Out], patch: pytest.MonkeyPatch) -
     """``work(rank)`` on every rank at once; what each gave."""
     table: list[Any] = [None] * size
     barrier, here = threading.Barrier(size), threading.local()
-    for module in (ranks, plain):
-        patch.setattr(module, "group_of", lambda wanted: here.group)
+    patch.setattr(ranks, "group_of", lambda wanted: here.group)
 
     def run(rank: int) -> Out:
         here.group = ThreadGroup(rank, size, table, barrier)

@@ -14,13 +14,19 @@ from test_report import make_run, write_evaluation
 from innerloop.classify.sureness import calibration_error
 from innerloop.core.statistics import mean_interval
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.report.breakdown import by_groups, by_outcome, class_rows, confused_pairs
-from innerloop.report.kept_predictions import address, kept_predictions
-from innerloop.report.plots.calibration import calibration_data
+from innerloop.report.plots.scores import calibration_data
+from innerloop.report.predictions import (
+    address,
+    by_groups,
+    by_outcome,
+    class_rows,
+    confused_pairs,
+    read_predictions,
+)
 from innerloop.report.predictions_section import labels_view
 from innerloop.report.read_run import headline, load_run
 from innerloop.report.run_page import status_view
-from innerloop.report.words import interval
+from innerloop.report.text import interval
 from innerloop.testing.closeness import ROUNDED
 from oracles.browser import measured
 from support.pages import read
@@ -73,7 +79,7 @@ def trees(tmp_path_factory):
 
 def kept_of(run):
     loaded = load_run(run)
-    kept, problem = kept_predictions(loaded, headline(loaded))
+    kept, problem = read_predictions(loaded, headline(loaded))
     assert not problem
     return kept
 
@@ -172,10 +178,10 @@ def test_the_page_says_what_the_file_says(trees):
 )
 def test_a_damaged_file_is_said(tmp_path, change):
     run = load_run(with_predictions(tmp_path, **change)[0])
-    kept, problem = kept_predictions(run, headline(run))
+    kept, problem = read_predictions(run, headline(run))
     assert kept is None
     assert problem.startswith("predictions/test-1.json is damaged")
-    assert status_view(run).word == "finished"
+    assert status_view(run)["word"] == "finished"
     if change == {"tasks": 3}:
         assert f"Could not be read: {problem}" in read(write_page([run.path])).text
 
@@ -187,8 +193,8 @@ def test_what_is_no_picture_has_no_address(text):
 
 def test_a_page_about_many_runs_shows_no_sample_tasks(trees):
     kept, evaluation = kept_of(trees[0]), headline(load_run(trees[0]))
-    assert len(labels_view(kept, evaluation, "r0").samples) == 1
-    assert labels_view(kept, evaluation, "r0", with_pictures=False).samples == []
+    assert len(labels_view(kept, evaluation, "r0")["samples"]) == 1
+    assert labels_view(kept, evaluation, "r0", with_pictures=False)["samples"] == []
 
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path):

@@ -13,10 +13,9 @@ from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.report.changed_settings import differing_settings
-from innerloop.report.differences import group_label, labels, pair, seed_groups
-from innerloop.report.read_run import load_run
-from innerloop.report.words import interval
+from innerloop.report.comparison_page import group_label, labels, pair, seed_groups
+from innerloop.report.read_run import differing_settings, load_run
+from innerloop.report.text import interval
 from innerloop.runs.pages import MARKER
 from support.pages import read
 

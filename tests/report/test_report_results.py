@@ -1,5 +1,6 @@
 """Pages of `reproduce` and `analyze` runs: what they must say, what they must not let through."""
 
+import base64
 import json
 import re
 import shutil
@@ -10,8 +11,7 @@ from test_report import make_run
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.experiment.pages import write_report as write_page
-from innerloop.report.plots.files import write_figures
-from innerloop.report.plots.style import new_figure
+from innerloop.report.plots.style import new_figure, write_figures
 from innerloop.runs.pages import MARKER
 from support.pages import read
 
@@ -20,6 +20,12 @@ ROWS = [
     {"what": "bound", "paper": 0.5, "ours": 1.23456, "holds": False, "ok": True, "reason": "known slip"},
     {"what": "trend", "paper": None, "ours": "falls", "holds": False, "ok": False, "reason": "unexpected"},
 ]
+
+
+def embedded(page):
+    """The figures of a run that stand in its page as images, as text."""
+    images = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', page)
+    return "\n".join(base64.b64decode(image).decode() for image in images)
 
 
 def redone(root, name="landscape-fig1", rows=ROWS, status="finished", figures=("main",), **options):
@@ -114,7 +120,7 @@ def test_a_reproduction_says_what_holds_and_how_it_was_run(tmp_path):
         assert words in page.text
     cells = [re.findall(r">(yes|no)<", line) for line in text.splitlines() if '<tr><th scope="row">' in line]
     assert [row for row in cells if row] == [["yes", "yes"], ["no", "yes"], ["no", "no"]]
-    assert "seen in the figure" in page.text  # the SVG itself, text and all
+    assert "seen in the figure" in embedded(text)
     assert "No metrics yet" not in text
     assert "recipe" not in page.text
     assert write_page([run]).read_text() == text
@@ -124,11 +130,12 @@ def test_the_page_stands_alone_and_every_id_is_its_own(tmp_path):
     runs = [redone(tmp_path, figures=("main", "more")), redone(tmp_path, stamp="20260301-130000-s0")]
     out = write_page([*runs, analysed(tmp_path)], tmp_path / "page.html")
     page, text = read(out), out.read_text()
-    assert all(address.startswith("#") for address in page.addresses)
+    images = [address for address in page.addresses if address.startswith("data:image/svg+xml;base64,")]
+    inside = [address for address in page.addresses if address not in images]
     assert not re.search(r"<script|@import|url\((?!#)", text)
     assert len(page.ids) == len(set(page.ids))
-    assert {a[1:] for a in page.addresses} <= set(page.ids)
-    assert text.count("<figure>") == text.count('role="img"') == 3
+    assert set(inside) <= {f"#{name}" for name in page.ids}
+    assert text.count("<figure>") == text.count("<img alt=") == len(images) == 3
     assert all("scope=" in th for th in re.findall(r"<th\b[^>]*>", text))
 
 
@@ -156,9 +163,11 @@ def test_hostile_words_and_pictures_do_not_reach_the_page(tmp_path):
     assert "<script" not in text
     assert "&lt;script&gt;alert(1)" in text
     assert "<img src=x" not in text
-    assert 'src="data:image/png;base64,' in text  # the PNG in the place of a picture that is not ours
+    assert text.count('<img alt="Figure main" src="data:image/svg+xml;base64,') == 1  # in which nothing runs
+    (run / "main.svg").write_text("<svg")
+    assert 'src="data:image/png;base64,' in write_page([run]).read_text()  # the PNG in its place
     (run / "main.png").unlink()
-    assert "the figure main is missing, or is not a picture of ours" in read(write_page([run])).text
+    assert "the figure main is missing, or is not a picture" in read(write_page([run])).text
 
 
 def test_an_analysis_shows_the_words_of_the_terminal(tmp_path):
@@ -268,10 +277,10 @@ def test_listings_say_what_a_reproduction_found(tmp_path, monkeypatch, capsys):
 
 def test_a_huge_picture_is_embedded_as_pixels(tmp_path, monkeypatch):
     run = redone(tmp_path)
-    assert "<svg" in write_page([run]).read_text()
-    monkeypatch.setattr("innerloop.report.kept_figures.LARGE", 10)
+    assert "data:image/svg+xml" in write_page([run]).read_text()
+    monkeypatch.setattr("innerloop.report.figures.LARGE", 10)
     text = write_page([run]).read_text()
-    assert "<svg" not in text
+    assert "data:image/svg+xml" not in text
     assert 'alt="Figure main" src="data:image/png;base64,' in text
 
 
@@ -300,5 +309,6 @@ def test_saved_analyses_have_their_words_settings_and_figure(
     run = json.loads(capsys.readouterr().out.splitlines()[-1])["run"]
     assert main(["report", run]) == 0
     page = read(tmp_path / run / "report.html")
-    for text in (f"analyze {words[0]}", said, axis, setting):
+    for text in (f"analyze {words[0]}", said, setting):
         assert text in page.text
+    assert axis in embedded((tmp_path / run / "report.html").read_text())

@@ -21,10 +21,8 @@ import tomli_w
 import torch
 
 import innerloop as il
-from innerloop.choose.advisor.asked import Asked as AdviceAsked
-from innerloop.choose.advisor.keep import reopened as reopened_advice
-from innerloop.choose.pilot.keep import reopened as reopened_search
-from innerloop.choose.pilot.sharing import posted
+from innerloop.choose.records import reopen_advice, reopen_search
+from innerloop.choose.request import Request
 from innerloop.classify import extract, read_backbone
 from innerloop.classify.backbones import write_backbone
 from innerloop.classify.cache import features_folder
@@ -38,7 +36,6 @@ from innerloop.core.tensors import read_tensors, write_tensors
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.sweeps.grid import make_space
 from innerloop.experiment.sweeps.study import DRAWS, keep_draws, kept_draws
 from support.picture_runs import draw_noise, random_backbone
@@ -139,6 +136,12 @@ def saved_model(backbone: il.Backbone) -> Path:
 @pytest.mark.slow
 def test_saved_models(ran: Ran, backbone: il.Backbone) -> None:
     file = saved_model(backbone)
+    assert walk(metadata(file), with_metadata(file), lambda: load_model(file), ran) > 40
+    pictures = torch.rand(8, 16, 16, 3).numpy()
+    model = il.FewShotClassifier(verbose=False).pretrain(
+        pictures, list("aabbccdd"), filters=2, ways=2, shots=1, queries=1, steps=1, batch=1
+    )
+    file = model.fit(pictures[:4], list("aabb")).save("trained")
     assert walk(metadata(file), with_metadata(file), lambda: load_model(file), ran) > 100
 
 
@@ -223,26 +226,15 @@ def test_runs_and_recipes(ran: Ran, tmp_path: Path) -> None:
 
 def test_searches_advice_and_journals(ran: Ran, tmp_path: Path) -> None:
     recipe = load_recipe("sine-maml").model_dump(exclude_none=True)
-    trial = {"recipe": recipe, "folder": "t", "name": "n", "steps": 1, "episodes": 1, "seed": 0}
-    file = tmp_path / "posted.json"
-    asked = load_recipe("sine-maml")
-
-    def join() -> None:
-        for one in posted(tmp_path, asked):
-            Parts(make_recipe(one.recipe)).model  # noqa: B018
-
-    by_json(file)({"trials": [{**trial, "go_on": False}]})
-    assert len(posted(tmp_path, asked)) == 1
-    assert walk(json.loads(file.read_text()), by_json(file), join, ran) > 50
     search = {"source": "sine", "settings": {"space": {"name": "conv"}}, "free": [], "validate": False}
     advice = {"source": "sine", "settings": {}, "named": True}
-    for kept, reopen in ((search, reopened_search), (advice, reopened_advice)):
+    for kept, reopen in ((search, reopen_search), (advice, reopen_advice)):
         manifest = {"status": "interrupted", "asked": {**kept, "recipe": recipe}}
         write = by_json(tmp_path / "manifest.json")
 
         def build(reopen: Any = reopen) -> None:
             asked = reopen(tmp_path, alone=True)
-            Parts((asked if isinstance(asked, AdviceAsked) else asked[0]).recipe).model  # noqa: B018
+            Parts((asked if isinstance(asked, Request) else asked[0]).recipe).model  # noqa: B018
 
         write(manifest)
         assert walk(manifest, write, build, ran) > 50
@@ -290,10 +282,10 @@ def test_only_the_gate_makes_tokens_of_text_that_it_was_given() -> None:
                     made.add((file.relative_to(SOURCES).as_posix(), ast.unparse(name)))
     assert made == {
         ("experiment/recipe/trust.py", "getattr(part, name)"),  # the gate
-        ("choose/advisor/asked.py", "what.name"),  # a word of the command
+        ("choose/request.py", "what.name"),  # a word of the command
         ("experiment/learner.py", "entry.factory"),
         ("choose/architectures/methods.py", "entry.function"),
-        ("choose/scores/tell.py", "entry.function"),
+        ("choose/scores/scoring.py", "entry.function"),
     }
 
 

@@ -79,7 +79,7 @@ def job(tmp_path):
 
 
 SIGNALS = {"train.sbatch": "--signal=TERM@180", "sweep.sbatch": "--signal=B:USR1@180"}
-"""Before the end of the time: to all ranks, or to the script, which tells the process that leads the sweep."""
+"""Before the end of the time: to all ranks, or to the script, which tells the leader of the sweep."""
 
 
 def requeued(told):
@@ -143,7 +143,7 @@ def test_a_sweep_has_a_worker_for_every_task(job, tmp_path):
     file = runs / "scheduler-7-0.json"
     assert sorted(told) == [
         f"dask scheduler --scheduler-file {file} --no-dashboard",
-        f"innerloop sweep sine-maml inner.lr=[0.1, 0.4] run.threads=8 run.folder={runs} --cluster {file}",
+        f"innerloop sweep sine-maml inner.lr=[0.1, 0.4] run.folder={runs} --cluster {file}",
         f"srun dask worker --scheduler-file {file} --nthreads 1 --no-nanny --no-dashboard",
     ]
     assert not file.exists()

@@ -51,6 +51,20 @@ class RegionCount(NamedTuple):
         """Plain data, for JSON."""
         return self._asdict()
 
+    def __str__(self) -> str:
+        count = len(self.patterns)
+        spread = "" if self.ci95 is None else f" ± {self.ci95:.2g} (95 % CI, {count} initialisations)"
+        lines = [
+            f"{self.regions:.4g}{spread} linear regions hit by {self.inputs} different inputs",
+            f"{self.units} ReLUs; by initialisation: {', '.join(map(str, self.patterns))}",
+        ]
+        if self.saturated:
+            lines.append(
+                "every input lies in a region of its own, so this counts inputs and says nothing of the "
+                "network: a narrower network or more inputs would tell"
+            )
+        return "\n".join(lines)
+
 
 def count_regions(
     network: Network, weights: Iterable[tuple[Params, Buffers]], x: Tensor, batch: int = 100

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from innerloop.choose.rates.auto import as_trained
+from innerloop.choose.rates import as_trained
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.features import TimeLeft, extract
 from innerloop.core.cores import available_cores

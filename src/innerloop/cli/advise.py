@@ -17,7 +17,7 @@ from innerloop.core.words import duration, score_text
 from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:
-    from innerloop.choose.advisor.result import Advice
+    from innerloop.choose.advice import Advice
 
 Source = Annotated[
     str,
@@ -30,13 +30,22 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Methods at a time; by default one per core.")
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of an advice and stop.")]
-OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--keys", "--page")
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
+    ),
+]
+OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--keys", "--page", "--cluster")
 
 
 def advise(
     source: Source,
     settings: Settings = None,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     keys: Keys = False,
     page: Page = None,
     trust: Trust = False,
@@ -70,19 +79,21 @@ def advise(
     def work() -> Result:
         given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest))
         if keys:
-            from innerloop.choose.advisor.settings import Advise
+            from innerloop.choose.settings import AdviseSettings
             from innerloop.experiment.recipe.flat import describe
 
-            return {"keys": describe(Advise)}
-        from innerloop.choose.advisor.asked import understand
+            return {"keys": describe(AdviseSettings)}
+        from innerloop.choose.request import read_advise
 
         if page is not None:
             check_page(page)
-        asked = understand(source, given, trust=trust)
-        from innerloop.choose.advisor.run import carry_out as advised
+        asked = read_advise(source, given, trust=trust)
+        from innerloop.choose.advisor import give_advice
 
         argv = ["innerloop", *sys.argv[1:]]
-        result = as_result(advised(asked, workers=jobs, argv=argv, show=not quiet, started=began))
+        result = as_result(
+            give_advice(asked, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began)
+        )
         if page is None:
             return result
         write_text_atomic(page, Path(result["report"]).read_text(encoding="utf-8"))
@@ -97,10 +108,10 @@ def as_result(advice: Advice) -> Result:
 
 
 def _problems(source: str, given: list[str]) -> list[str]:
-    from innerloop.choose.advisor.asked import understand
+    from innerloop.choose.request import read_advise
 
     try:
-        understand(source, given)
+        read_advise(source, given)
     except UserError as error:
         return str(error).splitlines()
     return []
@@ -112,7 +123,7 @@ def render(result: Result) -> None:
         rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
         table("innerloop advise SOURCE key=value", ("key", "default", "takes", "meaning"), rows)
         return
-    from innerloop.report.advice_words import hardness_words, landscape_words, rate_words
+    from innerloop.report.advice_page import hardness_words, landscape_words, rate_words
 
     chosen = result["recommendation"]
     write_part("What to do", [chosen["sentence"], chosen["sure"]])
@@ -138,7 +149,7 @@ def _table(result: Result) -> None:
         rows.append((row["method"], value, tasks, row["steps"] or "", cost))
     columns = ("method", name, "tasks", "steps", "whole training")
     table(result["tasks"], columns, rows, right=("tasks", "steps", "whole training"))
-    from innerloop.report.advice_words import note_words
+    from innerloop.report.advice_page import note_words
 
     for note in note_words(result["pilot"]):
         write(note)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from innerloop.choose.analysis import ANALYSES, Analysis, find
-from innerloop.cli.analyses import WORDS
+from innerloop.cli.analyses import ANALYSES, Analysis, find
 from innerloop.cli.options import Json, Page, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import Problems, UserError
 from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from innerloop.experiment.recipe.flat import FlatSettings
     from innerloop.experiment.recipe.schema import Recipe
 
@@ -34,11 +37,8 @@ Save = Annotated[bool, typer.Option("--save", help="Keep the result in a run dir
 OPTIONS = ("--json", "--help", "--keys", "--save", "--page", "--trust")
 
 
-class Done(NamedTuple):
-    """What an analysis found: as plain data, and in words."""
-
-    result: Result
-    words: list[str]
+PICTURES = "pictures-maml"
+"""The recipe that is analysed where only pictures are named: analyses are about inner loops."""
 
 
 def analyze(
@@ -68,9 +68,10 @@ def analyze(
     \b
     JSON: always `kind`, `settings` and `seconds`; the documentation lists the rest for each kind.
     """
-    words: list[str] = []
+    text = ""
 
     def work() -> Result:
+        nonlocal text
         analysis = find(kind)
         given = check_settings(items, OPTIONS, lambda rest: _problems(kind, analysis, rest))
         if keys:
@@ -78,44 +79,78 @@ def analyze(
 
             return {"kind": kind, "keys": describe(analysis.settings)}
         if page is not None:
-            _check_page(kind, analysis, page)
-        done = _analyse(kind, analysis, given, save, page, trust)
-        words.extend(done.words)
-        return done.result
+            if analysis.page is None:
+                raise UserError(f"analyze {kind} has no page: leave out --page, or use --save.")
+            check_page(page)
+        result, text = _analyse(kind, analysis, given, save, page, trust)
+        return result
 
-    carry_out(json, work, lambda result: _render(kind, result, words))
+    carry_out(json, work, lambda result: _render(kind, result, text))
+
+
+class Request(NamedTuple):
+    """What was typed behind ``analyze KIND``: settings, the recipe if there is one, and warnings about it."""
+
+    settings: FlatSettings
+    recipe: Recipe | None
+    source: str | None
+    notes: list[str]
+
+
+def read_request(
+    kind: str, model: type[FlatSettings], items: Sequence[str], *, trust: bool = False
+) -> Request:
+    """The problem that stands first, if any, with its ``section.key=value``, and the flat settings."""
+    from innerloop.experiment.recipe.flat import flat_reading
+    from innerloop.experiment.recipe.library import load_recipe, named, shipped_names
+    from innerloop.experiment.recipe.rules import unread
+    from innerloop.experiment.recipe.schema import Recipe
+    from innerloop.experiment.recipe.settings import typed_keys
+
+    problems = Problems()
+    source = items[0] if items and "=" not in items[0] and not items[0].startswith("-") else None
+    rest = list(items[1:] if source else items)
+    late = [item for item in rest if item in shipped_names()]
+    if late:
+        problems.add(f"the recipe comes first, then settings: `innerloop analyze {kind} {late[0]} …`.")
+        source, rest = source or late[0], [item for item in rest if item not in late]
+    dotted = [item for item in rest if "." in item.partition("=")[0]]
+    recipe: Recipe | None = None
+    if source is not None and model.NO_RECIPE:
+        with problems.collect():
+            if named(source).kind != "family":
+                raise UserError(model.NO_RECIPE)
+            rest = [f"tasks={source}", *rest]
+        source = None
+    elif source is not None:
+        recipe = Recipe()  # where there is no such recipe, settings are still judged as if there were one
+        with problems.collect():
+            recipe = load_recipe(source, dotted, trust=trust, pictures=PICTURES)
+    else:
+        fix = model.NO_RECIPE or f"name one first, as in `analyze {kind} RECIPE …`."
+        problems.add(*(f"{item} belongs to a recipe: {fix}" for item in dotted))
+    reading: Any = flat_reading(model, [i for i in rest if i not in dotted], f"analyze {kind}", recipe)
+    problems.add(*reading.problems)
+    problems.refuse()
+    notes = [] if recipe is None else unread(recipe, typed_keys(dotted))
+    return Request(reading.model, recipe, source, notes)
 
 
 def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
     """What else is wrong, where an option is misspelt: nothing is imported for it."""
-    from innerloop.choose.analysis.given import understand
-
     try:
-        understand(kind, analysis.settings, given)
+        read_request(kind, analysis.settings, given)
     except UserError as error:
         return str(error).splitlines()
     return []
 
 
-def _check_page(kind: str, analysis: Analysis, page: Path) -> None:
-    if analysis.page is None:
-        raise UserError(f"analyze {kind} has no page: leave out --page, or use --save.")
-    check_page(page)
-
-
-def _refuse(
-    kind: str,
-    analysis: Analysis,
-    settings: FlatSettings,
-    recipe: Recipe | None,
-    page: Path | None,
-    save: bool,
-) -> None:
+def _refuse(kind: str, analysis: Analysis, request: Request, page: Path | None, save: bool) -> None:
     """Everything that can be refused before data are opened and anything is computed, at once."""
     problems = Problems()
-    if page is not None and recipe is not None:
+    if page is not None and request.recipe is not None:
         problems.add("--page shows the closed form: leave out the recipe.")
-    if analysis.unfit is not None and (why := analysis.unfit(settings, recipe)) is not None:
+    if (why := analysis.unfit(request.settings, request.recipe)) is not None:
         problems.add(why)
     for folder in [*([page.parent] if page else []), *([Path("runs")] if save else [])]:
         there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
@@ -126,45 +161,92 @@ def _refuse(
 
 def _analyse(
     kind: str, analysis: Analysis, given: list[str], save: bool, page: Path | None, trust: bool
-) -> Done:
-    import time
-
-    from innerloop.choose.analysis.given import understand
+) -> tuple[Result, str]:
+    """The result as plain data, and as text."""
     from innerloop.runs.manifest import now
 
-    settings, recipe, source, notes = understand(kind, analysis.settings, given, trust=trust)
-    _refuse(kind, analysis, settings, recipe, page, save)
+    request = read_request(kind, analysis.settings, given, trust=trust)
+    _refuse(kind, analysis, request, page, save)
+    settings, recipe, source, notes = request
     for note in notes:
         say(f"warning: {note}")
     started, began = time.perf_counter(), now()
-    told = analysis.run(settings, recipe, say)
-    result: Result = {"kind": kind, **told.as_dict()}
+    estimate = analysis.run(settings, recipe, say)
+    result: Result = {"kind": kind, **estimate.as_dict()}
     result |= {"notes": notes} if recipe is not None else {}
     result["settings"] = {**settings.model_dump(), **({"recipe": source} if source else {})}
     result["seconds"] = time.perf_counter() - started
-    words = WORDS[kind](told, settings)
+    text = analysis.heading(settings) + str(estimate)
     if page is not None and analysis.page is not None:
         from innerloop.core.files import write_text_atomic
 
         write_text_atomic(page, analysis.page(result))
         result["page"] = str(page)
     if save:
-        from innerloop.choose.analysis.keep import Kept, keep
-
-        figures = {} if analysis.figures is None else analysis.figures(told)
-        argv, folder = ["innerloop", *sys.argv[1:]], Path("runs")
-        kept = Kept(kind, result, settings, words, figures)
-        result["run"] = str(keep(kept, argv=argv, folder=folder, started=began))
-    return Done(result, words)
+        run = _save(kind, result, settings, text, analysis.figures(estimate), began)
+        result["run"] = str(run)
+    return result, text
 
 
-def _render(kind: str, result: Result, words: list[str]) -> None:
+def _save(
+    kind: str, result: Result, settings: FlatSettings, text: str, figures: dict[str, Figure], started: str
+) -> Path:
+    """A run directory with ``result.json``, the text of the terminal, and figures: ``report`` reads no more.
+
+    Text and settings are kept as text because JSON has no infinity, which several settings take.
+    """
+    from innerloop.core.files import json_line, write_json_atomic
+    from innerloop.runs.directory import create_run
+    from innerloop.runs.manifest import start_manifest, update_manifest
+
+    run = create_run(Path("runs"), f"analyze-{kind}", int(getattr(settings, "seed", 0)))
+    about = {"kind": "analyze", "analysis": kind, "started": started}
+    start_manifest(run, ["innerloop", *sys.argv[1:]], json_line(result["settings"]), about)
+    names: list[str] = []
+    if figures:
+        from innerloop.report.plots.style import write_figures
+
+        names = write_figures(run, figures)
+    record = {
+        **result,
+        "tells": ANALYSES.get(kind, ""),
+        "words": text.splitlines(),
+        "keys": _keys(settings, result["settings"].get("recipe")),
+        "figures": names,
+    }
+    write_json_atomic(run / "result.json", record)
+    update_manifest(run, status="finished")
+    return run
+
+
+def _keys(settings: FlatSettings, recipe: str | None) -> list[dict[str, str]]:
+    """Settings, their defaults and meanings."""
+    from innerloop.experiment.recipe.flat import describe
+    from innerloop.experiment.recipe.problems import show
+
+    def typed(value: Any) -> str:
+        return "inf" if value == float("inf") else show(value).strip("'")
+
+    rows = [
+        {
+            "key": row["key"],
+            "value": typed(getattr(settings, row["key"])),
+            "default": typed(row["default"]),
+            "meaning": row["meaning"],
+        }
+        for row in describe(type(settings))
+    ]
+    about = "whose tasks were looked at"
+    first = [{"key": "recipe", "value": recipe, "default": "none", "meaning": about}] if recipe else []
+    return [*first, *rows]
+
+
+def _render(kind: str, result: Result, text: str) -> None:
     if "keys" in result:
         rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
         table(f"analyze {kind} key=value", ("key", "default", "takes", "meaning"), rows)
         return
-    for line in words:
-        write(line)
+    write(text)
     for key in ("page", "run"):
         if key in result:
             write(f"{key}: {result[key]}")

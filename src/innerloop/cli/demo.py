@@ -13,7 +13,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.words import score_text
 
 if TYPE_CHECKING:
-    from innerloop.choose.advisor.result import Advice, Row
+    from innerloop.choose.advice import Advice, Row
     from innerloop.experiment.recipe.schema import Recipe
 
 FOLDER = "innerloop-demo"
@@ -49,10 +49,10 @@ def run_demo(show: bool) -> Result:
     started = time.perf_counter()
     if show:
         say("letters of made-up alphabets: which method learns new ones from five examples each?")
-    advice = _advised(show)
+    advice = _give_advice(show)
     from innerloop.experiment.pages import write_report
     from innerloop.experiment.run import train
-    from innerloop.report.differences import pair
+    from innerloop.report.comparison_page import pair
     from innerloop.report.read_run import load_run
 
     methods = _two(advice)
@@ -77,14 +77,14 @@ def run_demo(show: bool) -> Result:
     }
 
 
-def _advised(show: bool) -> Advice:
-    from innerloop.choose.advisor.asked import understand
-    from innerloop.choose.advisor.run import carry_out as advised
+def _give_advice(show: bool) -> Advice:
+    from innerloop.choose.advisor import give_advice
+    from innerloop.choose.request import read_advise
 
     items = [f"budget={BUDGET}", "backbone=none", f"run.folder={FOLDER}"]
     items += [f"methods=[{METHODS}]"] if METHODS else []
-    asked = understand(WHAT, items)
-    return advised(asked, argv=["innerloop", *sys.argv[1:]], show=show)
+    asked = read_advise(WHAT, items)
+    return give_advice(asked, argv=["innerloop", *sys.argv[1:]], show=show)
 
 
 def _two(advice: Advice) -> list[Row]:
@@ -104,12 +104,12 @@ def _two(advice: Advice) -> list[Row]:
 
 def _short(row: Row) -> Recipe:
     """The recipe of a method for half a minute of training."""
-    from innerloop.choose.advisor.asked import understand
-    from innerloop.choose.advisor.problem import pose
+    from innerloop.choose.problem import pose_advice
+    from innerloop.choose.request import read_advise
     from innerloop.experiment.recipe.settings import make_recipe
 
-    asked = understand(WHAT, [f"methods=[{row.method}]", "backbone=none", f"run.folder={FOLDER}"])
-    whole: dict[str, Any] = pose(asked).entrants[0].recipe.model_dump(exclude_none=True)
+    asked = read_advise(WHAT, [f"methods=[{row.method}]", "backbone=none", f"run.folder={FOLDER}"])
+    whole: dict[str, Any] = pose_advice(asked).entrants[0].recipe.model_dump(exclude_none=True)
     steps = max(LEAST_STEPS, int(SECONDS / (row.step_seconds or SECONDS)))
     whole["name"] = f"{WHAT}-{row.method}"
     steps = min(steps, whole["outer"]["steps"])

@@ -58,15 +58,14 @@ def resume(
     def work() -> Result:
         """Goes on with the advice, the search or the training."""
         place = find_run(run)
-        from innerloop.choose.advisor.keep import is_advice
-        from innerloop.choose.pilot.keep import is_search
+        from innerloop.choose.records import is_advice, is_search
 
         if is_search(place):
-            from innerloop.choose.pilot.run import resume_search
+            from innerloop.choose.network_search import resume_search
 
             return resume_search(place, trust=trust, show=not quiet, force=force).as_dict()
         if is_advice(place):
-            from innerloop.choose.advisor.run import resume_advice
+            from innerloop.choose.advisor import resume_advice
 
             return as_result(resume_advice(place, trust=trust, show=not quiet, force=force))
         from innerloop.experiment.run import resume as resume_run

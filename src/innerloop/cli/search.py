@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write
-from innerloop.cli.ranks import start_ranks
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
 from innerloop.core.words import duration, score_text
 
 if TYPE_CHECKING:
-    from innerloop.choose.pilot.asked import Asked
+    from innerloop.choose.request import Request
+    from innerloop.choose.settings import SpaceSettings
 
 Source = Annotated[
     str,
@@ -34,15 +32,15 @@ Check = Annotated[
     typer.Option("--validate", help="Do not search; report how well every score predicts on these data."),
 ]
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of a search and stop.")]
-Storage = Annotated[
+Cluster = Annotated[
     str | None,
     typer.Option(
-        "--storage",
-        metavar="FOLDER",
-        help="Share the search through this folder: the same command elsewhere joins in.",
+        "--cluster",
+        metavar="ADDRESS",
+        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
     ),
 ]
-OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--validate", "--keys", "--storage")
+OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--validate", "--keys", "--cluster")
 
 
 def search(
@@ -50,7 +48,7 @@ def search(
     settings: Settings = None,
     validate: Check = False,
     jobs: Jobs = None,
-    storage: Storage = None,
+    cluster: Cluster = None,
     keys: Keys = False,
     trust: Trust = False,
     json: Json = False,
@@ -65,7 +63,7 @@ def search(
       innerloop search cifar-fs-protonet budget=1h k=6 eval.shots=5
       innerloop search my-pictures/ space=convnet budget=10m
       innerloop search cifar-fs --validate budget=20m cells=40
-      innerloop search cifar-fs budget=2h --storage /shared/cifar-search
+      innerloop search cifar-fs budget=2h --cluster tcp://node1:8786
 
     Random candidates are ranked by a score that needs no training. The best k of them, and random ones of
     the same size, are trained briefly and judged on the same validation tasks; the worse half is given up,
@@ -77,10 +75,8 @@ def search(
     with their accuracy.
 
     Settings of the search are listed by --keys; those of a recipe (tasks.shots=5, seed=1) are taken too.
-    After Ctrl-C, `innerloop resume last` goes on. run.ranks=2, or torchrun, divides the candidates among
-    processes, on several machines too if they share the folder of the run. With --storage, processes may
-    come and go: whoever comes first leads, the same command elsewhere trains candidates with it, and goes on
-    where the leader dies. The answer is the same; what one process measured decides how long all train.
+    After Ctrl-C, `innerloop resume last` goes on. With --cluster the workers of a Dask cluster train the
+    candidates; the folder of runs must be one that all of them see (`pip install 'innerloop[cluster]'`).
 
     \b
     JSON: shortlist (each genotype, from, scores, accuracy, ci95), chosen, worth, reliability, recipe,
@@ -88,43 +84,29 @@ def search(
     better_half), candidates, reliability, seconds, run, report.
     """
     began = time.monotonic()  # importing torch is part of the budget
-    # once, for the ranks and for the search: what is said of the pictures is said once
-    understood = functools.cache(lambda: _understood(source, settings or [], validate, trust))
-    start_ranks(lambda: understood().recipe.run.ranks)
 
     def work() -> Result:
         """Lists the settings, or searches."""
         given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest, validate))
         if keys:
-            return {"keys": _keys(validate, given)}
-        asked = understood()
-        argv, show = ["innerloop", *sys.argv[1:]], not quiet
-        if storage is not None:
-            from innerloop.choose.pilot.together import search_together
+            from innerloop.choose.request import search_keys
 
-            return search_together(
-                user_path(storage),
-                asked,
-                validate=validate,
-                trust=trust,
-                workers=jobs,
-                argv=argv,
-                show=show,
-                started=began,
-            )
-        from innerloop.choose.pilot.run import search as run_search
+            return {"keys": search_keys(validate, given)}
+        asked = _understood(source, settings or [], validate, trust)
+        argv = ["innerloop", *sys.argv[1:]]
+        from innerloop.choose.network_search import search_networks
 
-        return run_search(
-            asked, validate=validate, workers=jobs, argv=argv, show=show, started=began
+        return search_networks(
+            asked, validate=validate, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began
         ).as_dict()
 
     carry_out(json, work, render_search)
 
 
-def _understood(source: str, given: list[str], validate: bool, trust: bool = False) -> Asked:
-    from innerloop.choose.pilot.asked import understand
+def _understood(source: str, given: list[str], validate: bool, trust: bool = False) -> Request[SpaceSettings]:
+    from innerloop.choose.request import read_search
 
-    return understand(source, given, validate=validate, trust=trust)
+    return read_search(source, given, validate=validate, trust=trust)
 
 
 def _problems(source: str, given: list[str], validate: bool) -> list[str]:
@@ -133,12 +115,6 @@ def _problems(source: str, given: list[str], validate: bool) -> list[str]:
     except UserError as error:
         return str(error).splitlines()
     return []
-
-
-def _keys(validate: bool, given: list[str]) -> list[dict[str, Any]]:
-    from innerloop.choose.pilot.asked import listed_keys
-
-    return [row._asdict() for row in listed_keys(validate, given)]
 
 
 def render_search(result: Result) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from innerloop.choose.rates.auto import as_trained
+from innerloop.choose.rates import as_trained
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from innerloop.choose.rates.auto import provisional, refuse_unknown_rate, settled
+from innerloop.choose.rates import provisional, refuse_unknown_rate, settled
 from innerloop.classify.backbone_evaluation import evaluate_backbone_run, judge_again, judge_only
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
@@ -36,9 +36,8 @@ from innerloop.experiment.tracked import final_scores, tracked
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
-from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
+from innerloop.runs.checkpoints import clear_leftovers, load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, refuse_links
-from innerloop.runs.leftovers import clear_leftovers
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.process import alive, sole_writer

@@ -8,7 +8,8 @@ from typing import Any
 
 import innerloop.classify.backbone_evaluation as backbone_run
 from innerloop.classify.files import predictor_from
-from innerloop.classify.predictor import UNSURE_BELOW, Prediction, predict_arrays
+from innerloop.classify.items import list_labels
+from innerloop.classify.predictor import UNSURE_BELOW, Prediction
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.evaluation.comparison import Comparison
@@ -111,7 +112,7 @@ class Run:
             UserError: it was not trained on pictures, or these do not fit.
         """
         predictor = predictor_from(self.path, items, trust=self._trust)
-        return predict_arrays(predictor, support, labels, queries, unsure_below)
+        return predictor.fit(support, list_labels(labels)).predict(queries, unsure_below)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Writes a page about the run, by default ``report.html`` in its directory; returns its path."""

@@ -6,40 +6,35 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.report.kept_figures import drawn_pictures
-from innerloop.report.progress_rows import environment_rows, time_rows
+from innerloop.report.figures import saved_pictures
 from innerloop.report.read_run import RunData, flatten
-from innerloop.report.reproduction_page import ending_view
-from innerloop.report.views import ResultView, SettingRow, Told
-from innerloop.report.words import number
+from innerloop.report.reproduction_page import result_view
+from innerloop.report.text import View, number
 
 
-def analysed_view(run: RunData, name: str) -> ResultView:
+def analysed_view(run: RunData, _: str) -> View:
     """Everything the template shows of one analysis."""
     result = run.result
-    pictures, missing = drawn_pictures(run, name)
+    pictures, missing = saved_pictures(run)
     kept = result.get("words")
     words = [str(line) for line in kept] if isinstance(kept, list) else []
     kind = str(run.manifest.get("analysis") or run.name.removeprefix("analyze-"))
-    return ResultView(
+    return result_view(
+        run,
+        {},
         kind="analyze",
         label=f"analyze {kind}",
-        id=run.path.absolute().name,
         redoes=str(result.get("tells") or ""),
-        status=ending_view(run, {}),
         problems=[*run.problems, *missing],
-        verdict=None,
-        words=words,
+        pictures=pictures,
         parts=parts_of(words),
+        words=words,
         settings=settings_rows(result),
         numbers=[(key, number(value)) for key, value in numbers_of(result).items()],
-        pictures=pictures,
-        course=time_rows(run.manifest, result.get("seconds")),
-        environment=environment_rows({**run.manifest, "recipe_sha256": None}),
     )
 
 
-def settings_rows(result: Mapping[str, Any]) -> list[SettingRow]:
+def settings_rows(result: Mapping[str, Any]) -> list[View]:
     """Every setting as it was typed or by default, with what it means; changed ones are marked."""
     known = result.get("keys")
     rows = [row for row in known if isinstance(row, Mapping)] if isinstance(known, list) else []
@@ -48,43 +43,43 @@ def settings_rows(result: Mapping[str, Any]) -> list[SettingRow]:
         values = given if isinstance(given, Mapping) else {}
         rows = [{"key": key, "value": number(value)} for key, value in values.items()]
     return [
-        SettingRow(
-            key=str(row.get("key", "")),
-            value=str(row.get("value", "")),
-            about=str(row.get("meaning") or ""),
-            default=str(row.get("default", "")),
-            changed="default" in row and row["default"] != row.get("value"),
-        )
+        {
+            "key": str(row.get("key", "")),
+            "value": str(row.get("value", "")),
+            "default": str(row.get("default", "")),
+            "about": str(row.get("meaning") or ""),
+            "changed": "default" in row and row["default"] != row.get("value"),
+        }
         for row in rows
     ]
 
 
 def numbers_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """Single numbers and words of the result by dotted key; lists stay in the file."""
-    told = ("words", "keys", "settings", "tells", "run", "page", "seconds", "figures")
-    flat = flatten({key: value for key, value in result.items() if key not in told})
+    elsewhere = ("words", "keys", "settings", "tells", "run", "page", "seconds", "figures")
+    flat = flatten({key: value for key, value in result.items() if key not in elsewhere})
     return {key: value for key, value in flat.items() if not isinstance(value, list | tuple)}
 
 
-def parts_of(lines: list[str]) -> list[Told]:
+def parts_of(lines: list[str]) -> list[View]:
     """The terminal's lines as a page has them: aligned columns, and lines that may begin with a name.
 
-    >>> [part.kind for part in parts_of(["      risk  on hard", "NAL    1.0      2.0", "between: 1 to 2"])]
+    >>> [part["kind"] for part in parts_of(["      risk  on hard", "NAL    1.0      2.0", "between: 1 to 2"])]
     ['table', 'lines']
-    >>> parts_of(["between: 1 to 2", "gain 3 (95 %: 2 to 4)"])[0].rows
+    >>> parts_of(["between: 1 to 2", "gain 3 (95 %: 2 to 4)"])[0]["rows"]
     [('between', '1 to 2'), ('', 'gain 3 (95 %: 2 to 4)')]
     """
-    parts: list[Told] = []
+    parts: list[View] = []
     for line in lines:
-        last = parts[-1] if parts else Told("", [])
+        last: View = parts[-1] if parts else {"kind": "", "rows": [], "head": []}
         if line.startswith("   ") and line.strip():
-            parts.append(Told("table", [], ["", *_columns(line)]))
-        elif last.kind == "table" and len(_columns(line)) == len(last.head):
-            last.rows.append(_columns(line))
-        elif last.kind == "lines":
-            last.rows.append(_named(line))
+            parts.append({"kind": "table", "rows": [], "head": ["", *_columns(line)]})
+        elif last["kind"] == "table" and len(_columns(line)) == len(last["head"]):
+            last["rows"].append(_columns(line))
+        elif last["kind"] == "lines":
+            last["rows"].append(_named(line))
         else:
-            parts.append(Told("lines", [_named(line)]))
+            parts.append({"kind": "lines", "rows": [_named(line)], "head": []})
     return parts
 
 

@@ -1,30 +1,43 @@
-"""The pictures of a page, as inline SVG with a caption and words for those who cannot see them."""
+"""The pictures of a page, with a caption and words for those who cannot see them."""
 
 from __future__ import annotations
 
+import base64
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
-from innerloop.report.plots.adaptation import adaptation_curve_data, adaptation_curve_figure
-from innerloop.report.plots.histogram import score_histogram_data, score_histogram_figure
-from innerloop.report.plots.svg import figure_to_svg
-from innerloop.report.plots.training import training_curve_data, training_curve_figure
-from innerloop.report.read_run import RunData, flatten
-from innerloop.report.words import interval, number
+from innerloop.core.errors import UserError
+from innerloop.report.plots.curves import (
+    adaptation_curve_data,
+    adaptation_curve_figure,
+    training_curve_data,
+    training_curve_figure,
+)
+from innerloop.report.plots.scores import score_histogram_data, score_histogram_figure
+from innerloop.report.plots.sinusoid import SinusoidPicture, sinusoid_figure
+from innerloop.report.plots.style import INK, figure_to_svg
+from innerloop.report.read_run import RunData, flatten, inside
+from innerloop.report.text import interval, number
 
+LARGE = 1_500_000
+"""Bytes of an SVG from which on the PNG beside it is the better picture for a page."""
+PNG = b"\x89PNG\r\n\x1a\n"
+"""How every PNG starts."""
 WIDE = 400.0
 """Points of a drawing's width from which on its words are too small on a phone."""
 
 
 class Picture(NamedTuple):
-    """A figure of the page: an SVG, or the base64 of a PNG in its place."""
+    """A figure of the page: drawn here as SVG, or a file of a run as an image, in which nothing runs."""
 
     title: str
     lines: list[str]
-    svg: str
-    png: str = ""
+    svg: str = ""
+    address: str = ""
 
     @property
     def wide(self) -> bool:
@@ -34,7 +47,48 @@ class Picture(NamedTuple):
         [True, False]
         """
         box = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', self.svg.partition(">")[0])
-        return bool(self.png) or (box is not None and float(box[1]) > WIDE)
+        return not self.svg or (box is not None and float(box[1]) > WIDE)
+
+
+def saved_pictures(run: RunData) -> tuple[list[Picture], list[str]]:
+    """The figures in a run's directory, in its order, and sentences on those that cannot be shown."""
+    pictures, problems = [], []
+    named = run.result.get("figures")
+    stems = [Path(str(file)).stem for file in named] if isinstance(named, list) else []
+    for stem in dict.fromkeys(stems or sorted(file.stem for file in run.path.glob("*.svg"))):
+        picture = _saved_picture(stem, run.path / f"{stem}.svg", run.path / f"{stem}.png")
+        if picture is not None:
+            pictures.append(picture)
+        else:
+            problems.append(f"the figure {stem} is missing, or is not a picture.")
+    return pictures, problems
+
+
+def _saved_picture(stem: str, vector: Path, pixels: Path) -> Picture | None:
+    """The SVG; the PNG if it is missing, too large or not one."""
+    if vector.is_file() and not (vector.stat().st_size > LARGE and pixels.is_file()):
+        content = vector.read_bytes()
+        if _is_svg(content):
+            head = content[content.find(b"<svg") :].partition(b">")[0].decode("utf-8", "replace")
+            inked = content.replace(b"currentColor", INK.encode())  # an image takes no colour from the page
+            return Picture(stem, [], head, data_address("svg+xml", inked))
+    if pixels.is_file():
+        content = pixels.read_bytes()
+        if content.startswith(PNG):  # not any file that a link in the run's directory leads to
+            return Picture(stem, [], "", data_address("png", content))
+    return None
+
+
+def _is_svg(content: bytes) -> bool:
+    try:
+        return ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
+    except (ElementTree.ParseError, ValueError):
+        return False
+
+
+def data_address(kind: str, content: bytes) -> str:
+    """A picture as an address that holds it."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def training_picture(run: RunData, name: str) -> Picture | None:
@@ -116,3 +170,44 @@ def _level(value: float, score: str) -> str:
 
 def _unit(score: str) -> str:
     return "" if score in ("", "accuracy") else f" {score}"
+
+
+HeldOut = Callable[[Path], SinusoidPicture | None]
+"""Rebuilds the first test task of a run; None unless it maps one number to one. The room above has it."""
+
+
+def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | None, str]:
+    """The first test episode before and after adaptation, or none; then perhaps a sentence that says why.
+
+    The episode is the one that evaluation scores first: it is not chosen for its looks. A page is made of
+    foreign runs as well, so nothing is imported that their recipes name.
+    """
+    from innerloop.experiment.recipe.library import ChangedRecipeError
+    from innerloop.experiment.recipe.trust import UntrustedCodeError
+    from innerloop.runs.checkpoints import DamagedCheckpointError
+
+    left_out = "The picture of a held-out task is left out:"
+    try:
+        data = held_out(run)
+    except UntrustedCodeError as error:
+        return None, f"{left_out} drawing it would import code that the recipe names, {error.named}."
+    except (ChangedRecipeError, DamagedCheckpointError) as error:
+        return None, f"{left_out} {inside(str(error), run)}"
+    except UserError:  # no checkpoint yet, or data that is not here: the page says the rest
+        return None, ""
+    if data is None:
+        return None, ""
+    if not all(map(math.isfinite, [*data["before"], *data["after"]])):
+        return None, f"{left_out} its predictions are not finite."
+    errors = [_mean_square(data["truth"], data[when]) for when in ("before", "after")]
+    plural = "" if data["steps"] == 1 else "s"
+    words = (
+        f"Test episode 0, not chosen: mean squared error {number(errors[0], 3)} before and "
+        f"{number(errors[1], 3)} after {data['steps']} inner step{plural} on {len(data['x_support'])} points."
+    )
+    svg = figure_to_svg(sinusoid_figure(data), f"{name}-adapted", "A held-out task", words)
+    return Picture("A held-out task", [words], svg), ""
+
+
+def _mean_square(truth: list[float], predicted: list[float]) -> float:
+    return sum((a - b) ** 2 for a, b in zip(truth, predicted, strict=True)) / len(truth)

@@ -10,16 +10,15 @@ from innerloop.core.errors import UserError
 from innerloop.core.files import write_text_atomic
 from innerloop.report.advice_page import advised_view
 from innerloop.report.analysis_page import analysed_view
-from innerloop.report.comparison_page import comparison_view
-from innerloop.report.differences import labels
-from innerloop.report.held_out_task import HeldOut
-from innerloop.report.plots.landscape_page import landscape_page
+from innerloop.report.comparison_page import comparison_view, labels
+from innerloop.report.figures import HeldOut
+from innerloop.report.landscape_page import landscape_page
 from innerloop.report.read_run import RunData, load_run
 from innerloop.report.render import environment, render
 from innerloop.report.reproduction_page import overview_view, redone_view
 from innerloop.report.run_page import run_view
 from innerloop.report.search_page import searched_view
-from innerloop.report.views import ResultView
+from innerloop.report.text import View
 from innerloop.runs.directory import is_run
 from innerloop.runs.pages import MARKER, check_page
 
@@ -33,7 +32,7 @@ MOST_WITH_SAMPLES = 4
 class Maker(NamedTuple):
     """What a kind of run shows on its page, and what several of them are called."""
 
-    view: Callable[[RunData, str], ResultView]
+    view: Callable[[RunData, str], View]
     several: str
 
 
@@ -122,7 +121,7 @@ def _training_page(runs: list[RunData], held_out: HeldOut | None) -> str:
 def _results_page(runs: list[RunData]) -> str:
     views = [MAKERS[run.kind].view(run, f"r{i}") for i, run in enumerate(runs)]
     several = len(runs) > 1
-    kinds = {view.kind for view in views}
+    kinds = {view["kind"] for view in views}
     what = MAKERS[kinds.pop()].several if len(kinds) == 1 else "runs"
     overview = overview_view(views, [run.result.get("seconds") for run in runs]) if several else None
     return render(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from PIL import Image, ImageOps
+
 from innerloop.classify.sureness import copies_lines, covers
 from innerloop.core.telling import shown
+from innerloop.data.layouts.layout import cores
+from innerloop.data.pictures import FORMATS, flatten, in_threads
+from innerloop.data.preparing import read_bytes
 from innerloop.report.figures import Picture
-from innerloop.report.plots.learning import learning_curve_data, learning_curve_figure
-from innerloop.report.plots.svg import figure_to_svg
+from innerloop.report.plots.scores import learning_curve_data, learning_curve_figure
+from innerloop.report.plots.style import figure_to_svg
 from innerloop.report.render import render
-from innerloop.report.words import number
+from innerloop.report.text import View, number
 
 MOST_CLASSES = 20
 """Classes up to which the confusions are a table; of more only the most frequent ones are told."""
@@ -48,29 +55,29 @@ def least_sure_first(predictions: Sequence[Mapping[str, Any]]) -> list[Mapping[s
 
 
 def labelled_page(
-    told: Mapping[str, Any],
+    result: Mapping[str, Any],
     pictures: Sequence[str],
     classes: Sequence[Class],
     confusion: Sequence[Sequence[float]] | None = None,
     facts: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The HTML."""
-    rows = least_sure_first(told["predictions"])
+    rows = least_sure_first(result["predictions"])
     shown = [_card(row, text) for row, text in zip(rows, pictures, strict=False)]
-    names = [readable(name) for name in told["classes"]]
+    names = [readable(name) for name in result["classes"]]
     return render(
         "labelled.html.j2",
         title=f"{_count(len(rows), 'picture')}, {_count(len(names), 'class', 'classes')}",
         lead=_lead(rows),
-        expected=_expected(told["expected"]),
-        copies=[readable(line) for line in copies_lines(told["copies"])],
+        expected=_expected(result["expected"]),
+        copies=[readable(line) for line in copies_lines(result["copies"])],
         shown=shown,
         left_out=len(rows) - len(shown),
-        classes=[_class(one, told["expected"]) for one in classes],
+        classes=[_class(one, result["expected"]) for one in classes],
         odd=any(example.remark for one in classes for example in one.shown),
         table=_table(names, confusion) if confusion is not None else None,
-        pairs=[] if told["expected"] is None else [_pair(pair) for pair in told["expected"]["confused"]],
-        curve=_curve(told["curve"]),
+        pairs=[] if result["expected"] is None else [_pair(pair) for pair in result["expected"]["confused"]],
+        curve=_curve(result["curve"]),
         facts=[(name, readable(value)) for name, value in facts],
     )
 
@@ -98,79 +105,51 @@ def _count(n: int, word: str, words: str = "") -> str:
 def _lead(rows: Sequence[Mapping[str, Any]]) -> str:
     unknown = sum(bool(row["unknown"]) for row in rows)
     unsure = sum(bool(row["unsure"]) for row in rows) - unknown
-    told = [f"{_count(len(rows) - unsure - unknown, 'label')} sure"]
+    parts = [f"{_count(len(rows) - unsure - unknown, 'label')} sure"]
     if unsure:
-        told.append(f"{number(unsure)} unsure")
+        parts.append(f"{number(unsure)} unsure")
     if unknown:
-        told.append(f"{number(unknown)} perhaps of none of the classes")
-    return ", ".join(told) + "."
+        parts.append(f"{number(unknown)} perhaps of none of the classes")
+    return ", ".join(parts) + "."
 
 
-class Expected(NamedTuple):
-    """How many labels are expected to be right: the share, its interval, and where both come from."""
-
-    main: str
-    half: str
-    words: str
-
-
-def _expected(expected: Mapping[str, Any] | None) -> Expected | None:
+def _expected(expected: Mapping[str, Any] | None) -> View | None:
     if expected is None:
         return None
-    return Expected(
-        main=percent(expected["accuracy"]),
-        half=f"{percent(expected['low'])} to {percent(expected['high'])}",
-        words=f"{readable(covers(expected))}. One example of every class was left out at a time, five times "
-        "over, and judged by a head that had not seen it; 95 % interval over examples (Wilson).",
-    )
+    return {
+        "main": percent(expected["accuracy"]),
+        "half": f"{percent(expected['low'])} to {percent(expected['high'])}",
+        "words": f"{readable(covers(expected))}. One example of every class was left out at a time, five "
+        "times over, and judged by a head that had not seen it; 95 % interval over examples (Wilson).",
+    }
 
 
-class Card(NamedTuple):
-    """A picture with its label, how sure that is, and what else it may be."""
-
-    file: str
-    name: str
-    picture: str
-    label: str
-    probability: str
-    second: str
-    tone: str
-    mark: str
-
-
-def _card(row: Mapping[str, Any], picture: str) -> Card:
+def _card(row: Mapping[str, Any], picture: str) -> View:
     others = sorted(row["probabilities"].items(), key=lambda item: -item[1])
     second = next((item for item in others if item[0] != str(row["label"])), None)
     mark = ("bad", "unknown") if row["unknown"] else ("warn", "unsure") if row["unsure"] else ("", "")
-    return Card(
-        file=readable(row["file"]),
-        name=readable(Path(str(row["file"])).name),
-        picture=picture,
-        label=f"unknown? (nearest: {readable(row['label'])})" if row["unknown"] else readable(row["label"]),
-        probability="" if row["unknown"] else percent(row["probability"]),
-        second="" if second is None or row["unknown"] else f"{readable(second[0])} {percent(second[1])}",
-        tone=mark[0],
-        mark=mark[1],
-    )
+    return {
+        "file": readable(row["file"]),
+        "name": readable(Path(str(row["file"])).name),
+        "picture": picture,
+        "label": f"unknown? (nearest: {readable(row['label'])})"
+        if row["unknown"]
+        else readable(row["label"]),
+        "probability": "" if row["unknown"] else percent(row["probability"]),
+        "second": "" if second is None or row["unknown"] else f"{readable(second[0])} {percent(second[1])}",
+        "tone": mark[0],
+        "mark": mark[1],
+    }
 
 
-class ClassView(NamedTuple):
-    """A class in words, the examples that are shown, and how many are not."""
-
-    name: str
-    words: str
-    shown: list[Example]
-    more: int
-
-
-def _class(one: Class, expected: Mapping[str, Any] | None) -> ClassView:
+def _class(one: Class, expected: Mapping[str, Any] | None) -> View:
     share = None if expected is None else expected["by_class"].get(one.name)
-    told = _count(one.total, "example")
+    text = _count(one.total, "example")
     if share is not None:
-        told += f"; {percent(share['accuracy'])} right when left out "
-        told += f"({percent(share['low'])} to {percent(share['high'])})"
+        text += f"; {percent(share['accuracy'])} right when left out "
+        text += f"({percent(share['low'])} to {percent(share['high'])})"
     shown = [Example(readable(file), text, readable(remark)) for file, text, remark in one.shown]
-    return ClassView(readable(one.name), told, shown, one.total - len(one.shown))
+    return {"name": readable(one.name), "words": text, "shown": shown, "more": one.total - len(one.shown)}
 
 
 def _pair(pair: Mapping[str, Any]) -> str:
@@ -178,28 +157,7 @@ def _pair(pair: Mapping[str, Any]) -> str:
     return f"{true} was taken for {said} in {percent(pair['share'])} of cases"
 
 
-class HeatCell(NamedTuple):
-    """A share in words, and how dark its cell is, from 0 to 5."""
-
-    text: str
-    level: int
-
-
-class HeatRow(NamedTuple):
-    """What became of the pictures of one class."""
-
-    name: str
-    cells: list[HeatCell]
-
-
-class Heat(NamedTuple):
-    """Which class was taken for which: a row for what pictures are, a column for what they were taken for."""
-
-    names: list[str]
-    rows: list[HeatRow]
-
-
-def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> Heat | None:
+def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> View | None:
     """Shares of every true class."""
     if len(names) > MOST_CLASSES:
         return None
@@ -207,12 +165,12 @@ def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> Heat |
     for name, counts in zip(names, confusion, strict=True):
         total = sum(counts)
         rows.append(heat_row(name, [count / total if total else None for count in counts]))
-    return Heat(list(names), rows)
+    return {"names": list(names), "rows": rows}
 
 
-def heat_row(name: str, shares: Sequence[float | None]) -> HeatRow:
+def heat_row(name: str, shares: Sequence[float | None]) -> View:
     """A row of a table of confusions; a share that is not known is a dash."""
-    return HeatRow(name, [HeatCell(_share(share), level(share)) for share in shares])
+    return {"name": name, "cells": [{"text": _share(share), "level": level(share)} for share in shares]}
 
 
 def _share(share: float | None) -> str:
@@ -228,7 +186,38 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> Picture | None:
     if len(points) < 2:
         return None
     data = learning_curve_data(points)
-    told = ", ".join(f"{percent(point['accuracy'])} with {point['shots']}" for point in points)
-    words = f"Right among examples left out: {told}. The band is over random choices of these examples."
+    text = ", ".join(f"{percent(point['accuracy'])} with {point['shots']}" for point in points)
+    words = f"Right among examples left out: {text}. The band is over random choices of these examples."
     svg = figure_to_svg(learning_curve_figure(data), "curve", "Learning curve", words)
     return Picture("What more examples bring", [words], svg)
+
+
+SIDE = 128
+"""Pixels of the longer side."""
+_QUALITY = 78
+
+
+def thumbnails(files: Iterable[Path], room: int) -> list[str]:
+    """The first pictures, as many as ``room`` characters hold; empty text for one that cannot be shown."""
+    made: list[str] = []
+    for text in in_threads(thumbnail, files, cores()):
+        room -= len(text)
+        if room < 0:
+            break
+        made.append(text)
+    return made
+
+
+def thumbnail(file: Path) -> str:
+    """A picture in base64, a JPEG with sides of at most :data:`SIDE`; empty if it cannot be read."""
+    try:
+        with Image.open(io.BytesIO(read_bytes(file)), formats=FORMATS) as picture:
+            picture.draft(None, (2 * SIDE, 2 * SIDE))  # a large JPEG need not be decoded whole
+            picture.load()
+            small = flatten(ImageOps.exif_transpose(picture))
+        small.thumbnail((SIDE, SIDE))
+        buffer = io.BytesIO()
+        small.save(buffer, "JPEG", quality=_QUALITY)
+    except Exception:  # it was read before; whatever has become of it, the page goes on
+        return ""
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,8 +1,9 @@
-"""Reads a run directory for the page. What is missing or damaged is noted, not raised."""
+"""Reads a run directory for the page; what is missing or damaged is noted, not raised."""
 
 from __future__ import annotations
 
 import math
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
+from innerloop.core.words import duration
 from innerloop.experiment.recipe.protocols import expected_protocol, own_evaluation
+from innerloop.report.text import moment, number, when
 from innerloop.runs.directory import RECIPE, is_run, refuse_links
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
@@ -221,3 +224,93 @@ def _section(recipe: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def inside(message: str, folder: Path) -> str:
     """Paths inside the run, relative to it: the page may be shown to others."""
     return message.replace(f"{folder}/", "").replace(str(folder), "the run")
+
+
+_ABSENT = object()
+
+
+class Differing(NamedTuple):
+    """A setting that differs from the schema's default, where there is one, and what it is about."""
+
+    key: str
+    value: Any
+    default: Any
+    has_default: bool
+    about: str
+
+
+def differing_settings(recipe: Mapping[str, Any]) -> list[Differing]:
+    """Settings that differ from the schema's defaults."""
+    from innerloop.experiment.recipe.schema import Recipe
+
+    ours, defaults = flatten(recipe), flatten(Recipe.model_validate({}).model_dump())
+    about = _descriptions()
+    return [
+        Differing(key, value, defaults.get(key), key in defaults, about.get(key, ""))
+        for key, value in ours.items()
+        if key not in ("name", "description", "run.folder") and defaults.get(key, _ABSENT) != value
+    ]
+
+
+def _descriptions() -> dict[str, str]:
+    from innerloop.experiment.recipe.schema import Recipe
+
+    words: dict[str, str] = {}
+    for section, field in Recipe.model_fields.items():
+        for key, inner in getattr(field.annotation, "model_fields", {}).items():
+            words[f"{section}.{key}"] = inner.description or ""
+    return words
+
+
+def course_rows(run: RunData) -> list[tuple[str, str]]:
+    """How a training run went: command, times, steps, speed."""
+    rows = time_rows(run.manifest)
+    planned = flatten(run.recipe).get("outer.steps")
+    of = f" of {number(planned)}" if isinstance(planned, int) else ""
+    rows.append(("meta-steps", f"{number(run.steps_done)}{of}" if run.metrics else "none logged"))
+    speeds = [line["tasks_per_second"] for line in run.metrics if line.get("tasks_per_second")]
+    if speeds:
+        rows.append(("speed", f"{number(round(speeds[-1]))} tasks per second (last logged)"))
+    return rows
+
+
+def time_rows(manifest: Mapping[str, Any], seconds: Any = None) -> list[tuple[str, str]]:
+    """Command, beginning and end; ``seconds`` is what the run measured itself, if it did."""
+    rows: list[tuple[str, str]] = []
+    argv = manifest.get("argv")
+    rows.append(("command", command_text(argv) if isinstance(argv, list) and argv else "started from Python"))
+    rows.append(("started", when(manifest.get("started"))))
+    started, ended = moment(manifest.get("started")), moment(manifest.get("ended"))
+    if ended:
+        rows.append(("ended", when(manifest.get("ended"))))
+    if isinstance(seconds, int | float):
+        rows.append(("took", duration(seconds)))
+    elif started and ended and (started.tzinfo is None) == (ended.tzinfo is None):
+        rows.append(("took", duration(max(0.0, (ended - started).total_seconds()))))
+    return rows
+
+
+def command_text(argv: list[Any]) -> str:
+    """The command as typed, without the path of the executable."""
+    words = [str(word) for word in argv]
+    if "/" in words[0] or "\\" in words[0]:
+        words[0] = "innerloop"
+    return shlex.join(words)
+
+
+def environment_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Versions, machine, hashes, as far as recorded."""
+    rows = []
+    versions = manifest.get("versions")
+    for key, value in (versions if isinstance(versions, Mapping) else {}).items():
+        rows.append((str(key), str(value)))
+    for key in ("innerloop", "torch", "numpy", "python", "platform", "device", "cores"):
+        if manifest.get(key) is not None:
+            rows.append((key, str(manifest[key])))
+    for key in ("recipe_sha256", "recipe_hash"):
+        if manifest.get(key):
+            rows.append(("recipe hash", str(manifest[key])[:16]))
+    data = manifest.get("data")
+    for key, value in flatten(data).items() if isinstance(data, Mapping) else ():
+        rows.append((f"data {key}".replace("_", " "), str(value)))
+    return rows

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from innerloop._version import __version__
 from innerloop.core.telling import shown
-from innerloop.report.foreign_svg import rewritten
-from innerloop.report.plots.policy import content_policy
 from innerloop.report.plots.style import COLOURS, DARK_COLOURS
 from innerloop.runs.pages import MARKER
 
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+_STYLE = re.compile(r"<!--.*?-->|<style.*?</style>", re.DOTALL)  # the page's own style has the rule
 LONGEST = 50_000
 """Characters of one text on a page, such as a recipe."""
 
 
 def environment() -> Environment:
-    """Our templates. Text is escaped; the filter ``svg`` writes pictures anew from what only draws."""
+    """Our templates. Text is escaped; the filter ``svg`` puts drawings of ours into the page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -33,8 +35,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # the only way for text to get into a page unescaped; what ``coded`` adds are tags of its own
-    made.filters["svg"] = lambda text: Markup(rewritten(text).text)
+    # drawn here by matplotlib, which escapes names; what a run brings is embedded as an image
+    made.filters["svg"] = lambda text: Markup(_STYLE.sub("", text))
+    made.filters["whole"] = escape  # however long, as pictures are
     made.filters["coded"] = coded
     return made
 
@@ -75,3 +78,30 @@ def render(template: str, **values: Any) -> str:
         policy=content_policy(style),
         **values,
     )
+
+
+def content_policy(style: str, script: str | None = None) -> str:
+    """A content security policy: our one style and, if there is one, our one script, each by its hash.
+
+    Nothing is fetched, sent or framed; pictures are data in the page. A script that came into the page with
+    somebody's files has another hash, and does not run.
+    Style attributes are allowed, since matplotlib draws with them: without a network they can only look.
+
+    >>> content_policy("a", "b").split("; ")[:2]
+    ["default-src 'none'", 'img-src data:']
+    """
+    parts = {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": "'unsafe-inline'",  # for browsers that do not know the next two
+        "style-src-elem": _hash(style),
+        "style-src-attr": "'unsafe-inline'",
+        "script-src": "'none'" if script is None else _hash(script),
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items())
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

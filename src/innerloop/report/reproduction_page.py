@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from innerloop.core.words import duration
-from innerloop.report.kept_figures import drawn_pictures
-from innerloop.report.progress_rows import environment_rows, time_rows
-from innerloop.report.read_run import RunData, flatten
-from innerloop.report.views import Ending, Pairs, ResultView, Statement, Verdict
-from innerloop.report.words import number
+from innerloop.report.figures import saved_pictures
+from innerloop.report.read_run import RunData, environment_rows, flatten, time_rows
+from innerloop.report.text import Pairs, View, number
 
 SCALES = {
     "smoke": "the smallest setting that runs through, in seconds: a check of the code, not evidence",
@@ -33,27 +31,47 @@ RESUMED = {
 """Of what `innerloop resume` continues: searches and advice."""
 
 
-def redone_view(run: RunData, name: str) -> ResultView:
+def redone_view(run: RunData, _: str) -> View:
     """Everything the template shows of one reproduction."""
     result = run.result
-    pictures, missing = drawn_pictures(run, name)
+    pictures, missing = saved_pictures(run)
     scale = str(result.get("scale") or run.manifest.get("scale") or "")
-    return ResultView(
+    return result_view(
+        run,
+        ENDINGS,
         kind="reproduce",
         label=title_of(run),
-        id=run.path.absolute().name,
         redoes=str(result.get("redoes") or run.manifest.get("redoes") or ""),
         scale=scale,
         scale_words=SCALES.get(scale, ""),
-        status=ending_view(run, ENDINGS),
         problems=[*run.problems, *missing],
         verdict=verdict_view(run),
         rows=[row_view(row) for row in rows_of(run)],
         pictures=pictures,
         protocol=protocol_rows(result.get("protocol")),
-        course=time_rows(run.manifest, result.get("seconds")),
-        environment=environment_rows({**run.manifest, "recipe_sha256": None}),
     )
+
+
+def result_view(run: RunData, endings: Mapping[str, tuple[str, str]], **further: Any) -> View:
+    """What the template shows of a run that trains nothing: what all kinds have, and what is its own."""
+    empty = ("rows", "tables", "parts", "cells", "protocol", "words", "settings", "numbers", "pictures")
+    return {
+        "id": run.path.absolute().name,
+        "status": ending_view(run, endings),
+        "problems": run.problems,
+        "verdict": None,
+        "scale": "",
+        "scale_words": "",
+        "course": time_rows(run.manifest, run.result.get("seconds")),
+        "environment": environment_rows({**run.manifest, "recipe_sha256": None}),
+        **dict.fromkeys(empty, ()),
+        **further,
+    }
+
+
+def sentence_view(text: str) -> View | None:
+    """A verdict without statements: a sentence, if there is one."""
+    return {"text": text, "tone": "good", "statements": 0, "hold": 0, "recorded": 0} if text else None
 
 
 def protocol_rows(protocol: Any) -> Pairs:
@@ -73,14 +91,19 @@ def rows_of(run: RunData) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
-def ending_view(run: RunData, endings: Mapping[str, tuple[str, str]]) -> Ending:
+def ending_view(run: RunData, endings: Mapping[str, tuple[str, str]]) -> View:
     """How it ended, in the words of its kind."""
     good = ("good", "It ran to its end.") if run.status == "finished" else None
     tone, words = good or endings.get(run.status, ("warn", "The manifest does not say how it ended."))
-    return Ending(run.status, tone, words, str(run.manifest.get("reason") or ""))
+    return {
+        "word": run.status,
+        "tone": tone,
+        "sentence": words,
+        "reason": str(run.manifest.get("reason") or ""),
+    }
 
 
-def verdict_view(run: RunData) -> Verdict | None:
+def verdict_view(run: RunData) -> View | None:
     """How many statements hold and how many of the findings are as recorded; None without rows."""
     rows = rows_of(run)
     if not rows:
@@ -95,16 +118,16 @@ def found_words(run: RunData) -> str:
     verdict = verdict_view(run) if run.kind == "reproduce" else None
     if verdict is None:
         return ""
-    of = verdict.statements
-    return f"{verdict.hold} of {of} hold, {verdict.recorded} of {of} as recorded"
+    of = verdict["statements"]
+    return f"{verdict['hold']} of {of} hold, {verdict['recorded']} of {of} as recorded"
 
 
-def verdict_words(statements: int, hold: int, recorded: int) -> Verdict:
+def verdict_words(statements: int, hold: int, recorded: int) -> View:
     """The verdict as numbers and as a sentence.
 
-    >>> verdict_words(3, 2, 3).text
+    >>> verdict_words(3, 2, 3)["text"]
     '2 of 3 statements hold here; all 3 findings are as recorded.'
-    >>> verdict_words(1, 1, 0).text
+    >>> verdict_words(1, 1, 0)["text"]
     'The statement holds here; the finding is not as recorded.'
     """
     if statements == 1:
@@ -115,19 +138,25 @@ def verdict_words(statements: int, hold: int, recorded: int) -> Verdict:
         every = f"all {statements} findings are as recorded"
         second = every if recorded == statements else f"{recorded} of {statements} findings are as recorded"
     tone = "good" if recorded == statements else "bad"
-    return Verdict(f"{first}; {second}.", tone, statements, hold, recorded)
+    return {
+        "text": f"{first}; {second}.",
+        "tone": tone,
+        "statements": statements,
+        "hold": hold,
+        "recorded": recorded,
+    }
 
 
-def row_view(row: Mapping[str, Any]) -> Statement:
+def row_view(row: Mapping[str, Any]) -> View:
     """One line of the table."""
-    return Statement(
-        what=str(row.get("what", "")),
-        paper=cell(row.get("paper")),
-        ours=cell(row.get("ours")),
-        holds=bool(row.get("holds")),
-        ok=bool(row.get("ok")),
-        reason=str(row.get("reason") or ""),
-    )
+    return {
+        "what": str(row.get("what", "")),
+        "paper": cell(row.get("paper")),
+        "ours": cell(row.get("ours")),
+        "holds": bool(row.get("holds")),
+        "ok": bool(row.get("ok")),
+        "reason": str(row.get("reason") or ""),
+    }
 
 
 def cell(value: Any) -> str:
@@ -147,26 +176,16 @@ def cell(value: Any) -> str:
     return number(value)
 
 
-class Overview(NamedTuple):
-    """The table on top of a page of several."""
-
-    verdict: Verdict | None
-    redone: bool
-    scales: Pairs
-    lost: list[str]
-    took: list[str]
-
-
-def overview_view(views: list[ResultView], seconds: list[Any]) -> Overview:
+def overview_view(views: list[View], seconds: list[Any]) -> View:
     """The table on top of a page of several: a line each, and all statements taken together."""
-    verdicts = [view.verdict for view in views if view.verdict is not None]
-    statements, scales = sum(verdict.statements for verdict in verdicts), {view.scale for view in views}
-    hold, recorded = sum(v.hold for v in verdicts), sum(v.recorded for v in verdicts)
+    verdicts = [view["verdict"] for view in views if view["verdict"] is not None]
+    statements, scales = sum(verdict["statements"] for verdict in verdicts), {view["scale"] for view in views}
+    hold, recorded = sum(v["hold"] for v in verdicts), sum(v["recorded"] for v in verdicts)
     took = [value if isinstance(value, int | float) else None for value in seconds]
-    return Overview(
-        verdict=verdict_words(statements, hold, recorded) if statements else None,
-        redone=any(view.kind == "reproduce" for view in views),
-        scales=[(name, words) for name, words in SCALES.items() if name in scales],
-        lost=[view.label for view in views if view.kind == "reproduce" and view.verdict is None],
-        took=["–" if value is None else duration(value) for value in took],
-    )
+    return {
+        "verdict": verdict_words(statements, hold, recorded) if statements else None,
+        "redone": any(view["kind"] == "reproduce" for view in views),
+        "scales": [(name, words) for name, words in SCALES.items() if name in scales],
+        "lost": [view["label"] for view in views if view["kind"] == "reproduce" and view["verdict"] is None],
+        "took": ["–" if value is None else duration(value) for value in took],
+    }

@@ -1,4 +1,4 @@
-"""What the page says about one run, as plain values for the template."""
+"""What the page says about one training run, as plain values for the template."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.experiment.recipe.protocols import baselines_line, brief, is_own
-from innerloop.report.changed_settings import differing_settings
-from innerloop.report.figures import Picture, adaptation_picture, histogram_picture, training_picture
-from innerloop.report.held_out_task import HeldOut, adapted_picture
-from innerloop.report.kept_predictions import kept_predictions
+from innerloop.report.figures import (
+    HeldOut,
+    Picture,
+    adaptation_picture,
+    adapted_picture,
+    histogram_picture,
+    training_picture,
+)
+from innerloop.report.predictions import read_predictions
 from innerloop.report.predictions_section import difficulty_tables, labels_view
-from innerloop.report.progress_rows import course_rows, environment_rows
-from innerloop.report.rate_section import rate_view
-from innerloop.report.read_run import RunData, flatten, headline, others
-from innerloop.report.run_view import EvaluationRow, Headline, RunView
-from innerloop.report.views import Ending, Explained, SettingRow, Table
-from innerloop.report.words import finite_scores, interval, number, protocol_words, when
+from innerloop.report.read_run import (
+    RunData,
+    course_rows,
+    differing_settings,
+    environment_rows,
+    flatten,
+    headline,
+    others,
+)
+from innerloop.report.text import View, finite_scores, interval, number, protocol_words, when
 
 SKEWED = 3.0
 """A mean error this many times the median deserves a word of warning."""
@@ -45,33 +54,33 @@ REASONED = {"finished": "It ended before its last step:", "failed": "It failed:"
 
 def run_view(
     run: RunData, name: str, label: str = "", held_out: HeldOut | None = None, samples: bool = True
-) -> RunView:
+) -> View:
     """Everything the template shows of one run."""
     drawn, left_out = pictures(run, name, held_out)
     evaluation = headline(run)
-    kept, problem = kept_predictions(run, evaluation)
-    return RunView(
-        label=label or run.name,
-        name=run.name,
-        description=str(run.recipe.get("description") or ""),
-        id=run.path.absolute().name,
-        status=status_view(run),
-        problems=[*run.problems, *([problem] if problem else [])],
-        headline=headline_view(run),
-        evaluations=[
+    predictions, problem = read_predictions(run, evaluation)
+    return {
+        "label": label or run.name,
+        "name": run.name,
+        "description": str(run.recipe.get("description") or ""),
+        "id": run.path.absolute().name,
+        "status": status_view(run),
+        "problems": [*run.problems, *([problem] if problem else [])],
+        "headline": headline_view(run),
+        "evaluations": [
             evaluation_row(judged, run) for judged in [evaluation, *others(run)] if judged is not None
         ],
-        pictures=drawn,
-        left_out=left_out,
-        labels=labels_view(kept, evaluation, name, samples) if kept and evaluation else None,
-        difficulty=difficulty_tables(kept, evaluation),
-        settings=settings_rows(run),
-        plan=plan_view(run.manifest.get("plan")),
-        rate=rate_view(run.manifest.get("rate")),
-        course=course_rows(run),
-        environment=environment_rows(run.manifest),
-        recipe_text=run.recipe_text,
-    )
+        "pictures": drawn,
+        "left_out": left_out,
+        "labels": labels_view(predictions, evaluation, name, samples) if predictions and evaluation else None,
+        "difficulty": difficulty_tables(predictions, evaluation),
+        "settings": settings_rows(run),
+        "plan": plan_view(run.manifest.get("plan")),
+        "rate": rate_view(run.manifest.get("rate")),
+        "course": course_rows(run),
+        "environment": environment_rows(run.manifest),
+        "recipe_text": run.recipe_text,
+    }
 
 
 def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[list[Picture], str]:
@@ -88,7 +97,7 @@ def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[
     return [picture for picture in [*drawn, task] if picture is not None], left_out
 
 
-def status_view(run: RunData) -> Ending:
+def status_view(run: RunData) -> View:
     """How it ended."""
     tone, sentence = ENDINGS.get(run.status, ("warn", "The manifest does not say how it ended."))
     reason = str(run.manifest.get("reason") or "")
@@ -96,10 +105,10 @@ def status_view(run: RunData) -> Ending:
         reason = reason if not reason.startswith("interrupted") else ""  # it would say the same again
     elif reason and run.status in REASONED:
         sentence = REASONED[run.status]
-    return Ending(run.status, tone, sentence, reason)
+    return {"word": run.status, "tone": tone, "sentence": sentence, "reason": reason}
 
 
-def headline_view(run: RunData) -> Headline | None:
+def headline_view(run: RunData) -> View | None:
     """The leading number with its protocol, or None if the run was not evaluated."""
     evaluation = headline(run)
     if evaluation is None:
@@ -109,14 +118,14 @@ def headline_view(run: RunData) -> Headline | None:
     main, _, rest = value.partition(" ± ")
     beside = baselines_line(evaluation)
     gains = (_gain(evaluation, score), _skew(evaluation, score), _sentence(beside) if beside else "")
-    return Headline(
-        score=SCORES.get(score, score),
-        main=main,
-        half=f"± {rest}" if rest else "",
-        protocol=protocol_words(evaluation, run.seed),
-        by=brief(evaluation),
-        gain=" ".join(text for text in (*_caveats(run, evaluation), *gains) if text),
-    )
+    return {
+        "score": SCORES.get(score, score),
+        "main": main,
+        "half": f"± {rest}" if rest else "",
+        "protocol": protocol_words(evaluation, run.seed),
+        "by": brief(evaluation),
+        "gain": " ".join(text for text in (*_caveats(run, evaluation), *gains) if text),
+    }
 
 
 def _caveats(run: RunData, evaluation: Mapping[str, Any]) -> list[str]:
@@ -157,36 +166,42 @@ def _skew(evaluation: Mapping[str, Any], score: str) -> str:
     )
 
 
-def evaluation_row(evaluation: Mapping[str, Any], run: RunData) -> EvaluationRow:
+def evaluation_row(evaluation: Mapping[str, Any], run: RunData) -> View:
     """One line of the table of evaluations."""
     score = str(evaluation.get("score", "score"))
-    return EvaluationRow(
-        file=str(evaluation.get("file", "")),
-        score=score,
-        value=interval(evaluation["mean"], evaluation.get("ci95"), score),
-        by=brief(evaluation),
-        own="the recipe's own" if is_own(run.recipe, evaluation) else "another",
-        protocol=protocol_words(evaluation, run.seed),
-        time=when(evaluation.get("time")),
-    )
+    return {
+        "file": str(evaluation.get("file", "")),
+        "score": score,
+        "value": interval(evaluation["mean"], evaluation.get("ci95"), score),
+        "by": brief(evaluation),
+        "own": "the recipe's own" if is_own(run.recipe, evaluation) else "another",
+        "protocol": protocol_words(evaluation, run.seed),
+        "time": when(evaluation.get("time")),
+    }
 
 
-def settings_rows(run: RunData) -> list[SettingRow]:
+def settings_rows(run: RunData) -> list[View]:
     """Settings that differ from the defaults."""
     return [
-        SettingRow(row.key, number(row.value), number(row.default) if row.has_default else "–", row.about)
+        {
+            "key": row.key,
+            "value": number(row.value),
+            "default": number(row.default) if row.has_default else "–",
+            "about": row.about,
+            "changed": False,
+        }
         for row in differing_settings(run.recipe)
     ]
 
 
-def plan_view(plan: Any) -> Explained | None:
+def plan_view(plan: Any) -> View | None:
     """What ``auto`` chose, the reason in words, and what was measured; None if nothing was recorded.
 
     Scalars become rows, whatever is nested becomes tables, so that a richer plan is shown in full.
     """
     if not isinstance(plan, Mapping) or not plan:
         return None
-    tables: list[Table] = []
+    tables: list[View] = []
     rows: list[tuple[str, str]] = []
     remarks = plan.get("remarks")
     for key, value in plan.items():
@@ -196,15 +211,15 @@ def plan_view(plan: Any) -> Explained | None:
             cells = [[str(k), number(v)] for k, v in flatten(value).items()]
             head = ["measured", f"{key} per meta-step" if key == "milliseconds" else str(key)]
             if cells:
-                tables.append(Table("", head, cells))
+                tables.append({"title": "", "head": head, "rows": cells})
         elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
             head = list(dict.fromkeys(k for row in value for k in row))
             cells = [[number(row.get(k)) if k in row else "–" for k in head] for row in value]
-            tables.append(Table(key, [k.replace("_", " ") for k in head], cells))
+            tables.append({"title": key, "head": [k.replace("_", " ") for k in head], "rows": cells})
         else:
             rows.append((str(key).replace("_", " "), number(value)))
     sentences = [str(plan.get("reason") or ""), *(remarks if isinstance(remarks, list) else [])]
-    return Explained([_sentence(s) for s in sentences if s], rows, tables)
+    return {"sentences": [_sentence(s) for s in sentences if s], "rows": rows, "tables": tables}
 
 
 def _sentence(text: Any) -> str:
@@ -213,3 +228,63 @@ def _sentence(text: Any) -> str:
     modes = ("vmap", "threads", "processes", "loop")  # names and settings keep their case
     plain = first.isalpha() and first not in modes
     return (words[:1].upper() + words[1:] if plain else words) + ("" if words.endswith(".") else ".")
+
+
+ROWS = (
+    ("alpha", "inner rate"),
+    ("low", "lower end"),
+    ("high", "upper end"),
+    ("kind", "what the ends are"),
+    ("factor", "stated uncertainty, a factor up and down"),
+    ("convention", "convention"),
+    ("tasks", "tasks looked at"),
+    ("sweep_steps", "steps of the sweep"),
+    ("sweep_episodes", "validation tasks of each rate"),
+    ("sweep_seconds", "seconds of the sweep"),
+    ("sweep_time_share", "the sweep's share of the run's time, as expected"),
+)
+
+
+def rate_view(record: Any) -> View | None:
+    """Sentences, rows and the sweep's table; None if the manifest says nothing about a rate.
+
+    >>> rate_view({"setting": 0.5, "low": 0.1, "high": 0.2, "warning": None})["sentences"][0]
+    'inner.lr=0.5 was set by hand; the estimated bracket is 0.1 to 0.2.'
+    """
+    if not isinstance(record, Mapping) or "low" not in record:
+        return None
+    if record.get("setting") != "auto":
+        own, low, high = (number(record.get(key), 3) for key in ("setting", "low", "high"))
+        sentence = f"inner.lr={own} was set by hand; the estimated bracket is {low} to {high}."
+        warning = str(record.get("warning") or "")
+        return {"sentences": [sentence, *([warning] if warning else [])], "rows": [], "tables": []}
+    reasons = record.get("reasons")
+    sentences = ["inner.lr=auto, estimated before the first step."]
+    sentences += [f"{text[:1].upper()}{text[1:]}." for text in (reasons if isinstance(reasons, list) else [])]
+    rows = [(name, number(record[key])) for key, name in ROWS if record.get(key) is not None]
+    interval = record.get("interval")
+    if isinstance(interval, list):
+        rows.insert(1, ("sampling error alone, 95 %", " to ".join(number(end, 3) for end in interval)))
+    return {"sentences": sentences, "rows": rows, "tables": _sweep(record.get("sweep"))}
+
+
+def _sweep(sweep: Any) -> list[View]:
+    tried = [row for row in sweep or [] if isinstance(row, Mapping)] if isinstance(sweep, list) else []
+    if not tried:
+        return []
+    score = str(tried[0].get("of") or "score")
+    begun = any(row.get("before") is not None for row in tried)  # runs of older versions did not look
+    cells = [
+        [
+            number(row.get("rate")),
+            *([_score(row.get("before"))] if begun else []),
+            _score(row.get("score")),
+        ]
+        for row in tried
+    ]
+    head = ["rate", *([f"{score} before training"] if begun else []), score]
+    return [{"title": "Sweep on validation tasks", "head": head, "rows": cells}]
+
+
+def _score(value: Any) -> str:
+    return "diverged" if value is None else number(value)

@@ -5,37 +5,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from innerloop.core.errors import UserError
 from innerloop.core.words import duration
-from innerloop.report.progress_rows import environment_rows, time_rows
+from innerloop.nets.cells.genotype import from_table
+from innerloop.report.figures import Picture
+from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
+from innerloop.report.plots.choices import prediction_data, prediction_figure, race_data, race_figure
+from innerloop.report.plots.style import figure_to_svg
 from innerloop.report.read_run import RunData
-from innerloop.report.reproduction_page import RESUMED, cell, ending_view, protocol_rows
-from innerloop.report.search_figures import cell_pictures, pictures_of
-from innerloop.report.views import ResultView, Table, Verdict
-from innerloop.report.words import interval, number
+from innerloop.report.reproduction_page import (
+    RESUMED,
+    cell,
+    protocol_rows,
+    result_view,
+    sentence_view,
+)
+from innerloop.report.text import View, interval, number
 
 
-def searched_view(run: RunData, name: str) -> ResultView:
+def searched_view(run: RunData, name: str) -> View:
     """Everything the template shows of one search, or of one validation of scores."""
     result, asked = run.result, run.manifest.get("asked")
     asked = asked if isinstance(asked, Mapping) else {}
     validate = bool(asked.get("validate"))
-    return ResultView(
+    about = (
+        "Does a score predict? Random candidates, all trained alike, against every score."
+        if validate
+        else "The best candidates by a score, and random ones, trained briefly on the same tasks."
+    )
+    view = result_view(
+        run,
+        RESUMED,
         kind="search",
         label=f"search {asked.get('source') or ''}{' --validate' if validate else ''}",
-        id=run.path.absolute().name,
-        redoes="Does a score predict? Random candidates, all trained alike, against every score."
-        if validate
-        else "The best candidates by a score, and random ones, trained briefly on the same tasks.",
-        status=ending_view(run, RESUMED),
-        problems=run.problems,
+        redoes=about,
         verdict=_verdict(result, validate) if result else None,
-        tables=(_validation_tables if validate else _search_tables)(result) if result else [],
         pictures=pictures_of(result, name, validate),
+        tables=(_validation_tables if validate else _search_tables)(result) if result else [],
         cells=cell_pictures(result, name),
         protocol=protocol_rows(result.get("protocol")),
-        course=[*time_rows(run.manifest, result.get("seconds")), *_budget_rows(result)],
-        environment=environment_rows({**run.manifest, "recipe_sha256": None}),
     )
+    return {**view, "course": [*view["course"], *_budget_rows(result)]}
 
 
 def _budget_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -46,7 +56,7 @@ def _budget_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("budget", f"{duration(budget)} ({late})")]
 
 
-def _verdict(result: Mapping[str, Any], validate: bool) -> Verdict | None:
+def _verdict(result: Mapping[str, Any], validate: bool) -> View | None:
     """A sentence; counts of statements are for reproductions."""
     text = str(result.get("sentence") or "")
     table = result.get("table")
@@ -58,21 +68,21 @@ def _verdict(result: Mapping[str, Any], validate: bool) -> Verdict | None:
             f"{agreement['low']:.2f} to {agreement['high']:.2f}), and "
             f"{first['better_half']['spearman']['value']:.2f} among the better half."
         )
-    return Verdict(text, "good") if text else None
+    return sentence_view(text)
 
 
-def _validation_tables(result: Mapping[str, Any]) -> list[Table]:
+def _validation_tables(result: Mapping[str, Any]) -> list[View]:
     head = ["score", "Spearman ρ", "Kendall τ", "nDCG", "regret, points", "τ between repeats"]
     whole, half = [], []
     for row in result.get("table") or []:
         tau = row.get("tau_between_repeats")
         whole.append([row["score"], *_estimates(row), "–" if tau is None else number(tau, 2)])
         half.append([row["score"], *_estimates(row["better_half"])])
-    told = result.get("reliability") or {}
+    reliability = result.get("reliability") or {}
     return [
-        Table("Among all candidates (95 % bootstrap intervals)", head, whole),
-        Table("Among the better half of the candidates", head[:-1], half),
-        Table("The accuracies themselves", [], _pairs(told)),
+        {"title": "Among all candidates (95 % bootstrap intervals)", "head": head, "rows": whole},
+        {"title": "Among the better half of the candidates", "head": head[:-1], "rows": half},
+        {"title": "The accuracies themselves", "head": [], "rows": _pairs(reliability)},
     ]
 
 
@@ -85,7 +95,7 @@ def _estimate(estimate: Mapping[str, float], digits: int = 2) -> str:
     return f"{estimate['value']:.{digits}f} ({estimate['low']:.{digits}f} to {estimate['high']:.{digits}f})"
 
 
-_WORDS = {
+MEANINGS = {
     "accuracy": "how far their order is repeated on other tasks (Spearman, by halves)",
     "diverged": "candidates whose training diverged",
     "spread": "from the worst to the best, as a share",
@@ -100,13 +110,13 @@ _WORDS = {
 }
 
 
-def _pairs(told: Mapping[str, Any]) -> list[list[str]]:
-    flat = {key: value for key, value in told.items() if not isinstance(value, Mapping)}
+def _pairs(values: Mapping[str, Any]) -> list[list[str]]:
+    flat = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
     shown = {key: cell(value) if isinstance(value, bool) else number(value, 3) for key, value in flat.items()}
-    return [[_WORDS.get(key, key.replace("_", " ")), text] for key, text in shown.items()]
+    return [[MEANINGS.get(key, key.replace("_", " ")), text] for key, text in shown.items()]
 
 
-def _search_tables(result: Mapping[str, Any]) -> list[Table]:
+def _search_tables(result: Mapping[str, Any]) -> list[View]:
     rows = []
     for entry in result.get("shortlist") or []:
         rungs = entry.get("rungs") or []
@@ -122,13 +132,55 @@ def _search_tables(result: Mapping[str, Any]) -> list[Table]:
             [name, entry.get("from"), scores, number(entry.get("parameters")), number(steps), reached]
         )
     head = ["candidate", "from", "scores", "parameters", "meta-steps", "accuracy, %"]
-    tables = [Table("Candidates, in the order in which they ended", head, rows)]
+    tables = [{"title": "Candidates, in the order in which they ended", "head": head, "rows": rows}]
     worth = result.get("worth") or {}
     if worth:
         kept = {key: worth[key] for key in ("sentence", "cost") if worth.get(key)}
-        tables.append(Table("What the score was worth", [], [[text] for text in kept.values()]))
-    told = result.get("reliability") or {}
-    tables.append(Table("How reliable the shortlist is", [], _pairs(told)))
+        tables.append(
+            {"title": "What the score was worth", "head": [], "rows": [[text] for text in kept.values()]}
+        )
+    reliability = result.get("reliability") or {}
+    tables.append({"title": "How reliable the shortlist is", "head": [], "rows": _pairs(reliability)})
     if result.get("command"):
-        tables.append(Table("Train it in full", [], [[str(result["command"])]]))
+        tables.append({"title": "Train it in full", "head": [], "rows": [[str(result["command"])]]})
     return tables
+
+
+def pictures_of(result: Mapping[str, Any], name: str, validate: bool) -> list[Picture]:
+    """The race of a search, or the intervals of a validation."""
+    if validate:
+        bars = prediction_data(result.get("table") or [])
+        if not bars:
+            return []
+        words = (
+            "Spearman's correlation of every score with accuracy, among all candidates and the better half."
+        )
+        svg = figure_to_svg(prediction_figure(bars), f"{name}-prediction", "Prediction", words)
+        return [Picture("How well every score predicts", [words], svg)]
+    racers = race_data(result.get("shortlist") or [])
+    if not racers:
+        return []
+    words = (
+        "Accuracy on the same validation tasks after every rung; lines that end were given up. Bars: 95 % CI."
+    )
+    svg = figure_to_svg(race_figure(racers), f"{name}-race", "Race", words)
+    return [Picture("The race", [words], svg)]
+
+
+def cell_pictures(result: Mapping[str, Any], name: str) -> list[Picture]:
+    """The cells of the shortlist, the chosen one first; none in spaces without cells."""
+    entries = [entry for entry in result.get("shortlist") or [] if isinstance(entry, Mapping)]
+    entries.sort(key=lambda entry: not entry.get("chosen"))
+    made = [_cell_picture(entry, f"{name}-cell{i}") for i, entry in enumerate(entries)]
+    return [picture for picture in made if picture is not None]
+
+
+def _cell_picture(entry: Mapping[str, Any], name: str) -> Picture | None:
+    try:
+        genotype = from_table(entry["genotype"])
+    except (UserError, KeyError, TypeError):
+        return None
+    title = f"{entry.get('name')}{', chosen' if entry.get('chosen') else ''}"
+    words = str(entry.get("description") or "")
+    figure = cell_picture_figure(cell_picture_data(genotype._asdict()))
+    return Picture(title, [], figure_to_svg(figure, name, title, words))

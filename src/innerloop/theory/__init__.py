@@ -19,38 +19,38 @@ if TYPE_CHECKING:
     from innerloop.theory.convergence import linear_loss as linear_loss
     from innerloop.theory.convergence import loss_bound as loss_bound
     from innerloop.theory.convergence import rates as rates
-    from innerloop.theory.estimates.hardness import Hardness as Hardness
-    from innerloop.theory.estimates.hardness import rank_tasks as rank_tasks
-    from innerloop.theory.estimates.kernels import Drawn as Drawn
-    from innerloop.theory.estimates.kernels import KernelComparison as KernelComparison
-    from innerloop.theory.estimates.kernels import Learning as Learning
-    from innerloop.theory.estimates.kernels import compare_kernels as compare_kernels
-    from innerloop.theory.estimates.landscape import ClosedLandscape as ClosedLandscape
-    from innerloop.theory.estimates.landscape import Place as Place
-    from innerloop.theory.estimates.landscape import Sides as Sides
-    from innerloop.theory.estimates.landscape import Unavoidable as Unavoidable
-    from innerloop.theory.estimates.landscape import closed_landscape as closed_landscape
-    from innerloop.theory.estimates.landscape_features import Step as Step
-    from innerloop.theory.estimates.landscape_features import View as View
-    from innerloop.theory.estimates.landscape_features import look_at as look_at
-    from innerloop.theory.estimates.landscape_permuted import Checked as Checked
-    from innerloop.theory.estimates.landscape_permuted import PermutedLandscape as PermutedLandscape
-    from innerloop.theory.estimates.landscape_permuted import (
-        permuted_task_landscape as permuted_task_landscape,
-    )
-    from innerloop.theory.estimates.landscape_tasks import Estimate as Estimate
-    from innerloop.theory.estimates.landscape_tasks import EstimatedPlace as EstimatedPlace
-    from innerloop.theory.estimates.landscape_tasks import TaskLandscape as TaskLandscape
-    from innerloop.theory.estimates.landscape_tasks import task_landscape as task_landscape
-    from innerloop.theory.estimates.rate_forms import FormRate as FormRate
-    from innerloop.theory.estimates.rate_forms import LinearTasks as LinearTasks
-    from innerloop.theory.estimates.rate_forms import rate_by as rate_by
+    from innerloop.theory.hardness import Hardness as Hardness
     from innerloop.theory.hardness import head_rate as head_rate
     from innerloop.theory.hardness import losses_after_steps as losses_after_steps
     from innerloop.theory.hardness import nearest_neighbour_error as nearest_neighbour_error
     from innerloop.theory.hardness import rank_correlation as rank_correlation
-    from innerloop.theory.permuted import Symmetric as Symmetric
-    from innerloop.theory.permuted import permuted_landscape as permuted_landscape
+    from innerloop.theory.hardness import rank_tasks as rank_tasks
+    from innerloop.theory.kernels import Drawn as Drawn
+    from innerloop.theory.kernels import KernelComparison as KernelComparison
+    from innerloop.theory.kernels import Learning as Learning
+    from innerloop.theory.kernels import compare_kernels as compare_kernels
+    from innerloop.theory.landscape.features import Step as Step
+    from innerloop.theory.landscape.features import View as View
+    from innerloop.theory.landscape.features import look_at as look_at
+    from innerloop.theory.landscape.geography import ClosedLandscape as ClosedLandscape
+    from innerloop.theory.landscape.geography import Place as Place
+    from innerloop.theory.landscape.geography import Sides as Sides
+    from innerloop.theory.landscape.geography import Unavoidable as Unavoidable
+    from innerloop.theory.landscape.geography import closed_landscape as closed_landscape
+    from innerloop.theory.landscape.permuted import Checked as Checked
+    from innerloop.theory.landscape.permuted import PermutedLandscape as PermutedLandscape
+    from innerloop.theory.landscape.permuted import Symmetric as Symmetric
+    from innerloop.theory.landscape.permuted import permuted_landscape as permuted_landscape
+    from innerloop.theory.landscape.permuted import (
+        permuted_task_landscape as permuted_task_landscape,
+    )
+    from innerloop.theory.landscape.tasks import Estimate as Estimate
+    from innerloop.theory.landscape.tasks import EstimatedPlace as EstimatedPlace
+    from innerloop.theory.landscape.tasks import TaskLandscape as TaskLandscape
+    from innerloop.theory.landscape.tasks import task_landscape as task_landscape
+    from innerloop.theory.rate.linear import FormRate as FormRate
+    from innerloop.theory.rate.linear import LinearTasks as LinearTasks
+    from innerloop.theory.rate.linear import rate_by as rate_by
     from innerloop.theory.spectra import DepthStructure as DepthStructure
     from innerloop.theory.spectra import condition as condition
     from innerloop.theory.spectra import depth_structure as depth_structure
@@ -62,23 +62,19 @@ else:
         {
             "innerloop.theory.basis": "gaussian_basis polynomial_basis random_matrix spread_centres",
             "innerloop.theory.convergence": "Rates common_rate linear_distance linear_loss loss_bound rates",
-            "innerloop.theory.estimates.hardness": "Hardness rank_tasks",
-            "innerloop.theory.estimates.kernels": "Drawn KernelComparison Learning compare_kernels",
-            "innerloop.theory.estimates.landscape": (
+            "innerloop.theory.hardness": (
+                "Hardness head_rate losses_after_steps nearest_neighbour_error rank_correlation rank_tasks"
+            ),
+            "innerloop.theory.kernels": "Drawn KernelComparison Learning compare_kernels",
+            "innerloop.theory.landscape.features": "Step View look_at",
+            "innerloop.theory.landscape.geography": (
                 "ClosedLandscape Place Sides Unavoidable closed_landscape"
             ),
-            "innerloop.theory.estimates.landscape_features": "Step View look_at",
-            "innerloop.theory.estimates.landscape_permuted": (
-                "Checked PermutedLandscape permuted_task_landscape"
+            "innerloop.theory.landscape.permuted": (
+                "Checked PermutedLandscape Symmetric permuted_landscape permuted_task_landscape"
             ),
-            "innerloop.theory.estimates.landscape_tasks": (
-                "Estimate EstimatedPlace TaskLandscape task_landscape"
-            ),
-            "innerloop.theory.estimates.rate_forms": "FormRate LinearTasks rate_by",
-            "innerloop.theory.hardness": (
-                "head_rate losses_after_steps nearest_neighbour_error rank_correlation"
-            ),
-            "innerloop.theory.permuted": "Symmetric permuted_landscape",
+            "innerloop.theory.landscape.tasks": "Estimate EstimatedPlace TaskLandscape task_landscape",
+            "innerloop.theory.rate.linear": "FormRate LinearTasks rate_by",
             "innerloop.theory.spectra": "DepthStructure condition depth_structure inverse_gap spectrum",
         },
         rooms="landscape rate",

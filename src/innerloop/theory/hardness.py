@@ -8,6 +8,7 @@ and is reported beside them for comparison (it is the hardness of Landscape's §
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,3 +117,92 @@ def _ranks(values: Tensor) -> Tensor:
     values = values.double()
     below = (values[:, None] > values[None]).sum(1)
     return below + ((values[:, None] == values[None]).sum(1) - 1) / 2.0
+
+
+STEPS = (1, 10)
+JUDGE = "loss after 10 steps"
+"""The measure that ranks."""
+
+
+class Hardness(NamedTuple):
+    """Tasks by hardness.
+
+    Attributes:
+        ranking: numbers of the tasks, the hardest first, by :data:`JUDGE`.
+        measures: of every task, by name.
+        agreement: rank correlation of each measure with the judge.
+        head_rate: the rate of the steps.
+        by_kind: mean measures of each kind of task; None where there is one kind only.
+    """
+
+    ranking: list[int]
+    measures: dict[str, list[float]]
+    agreement: dict[str, float]
+    head_rate: float
+    by_kind: dict[str, dict[str, float]] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        plain = self._asdict()
+        if self.by_kind is None:
+            del plain["by_kind"]
+        return plain
+
+    def __str__(self) -> str:
+        first = ", ".join(map(str, self.ranking[:8]))
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in self.agreement.items() if "10" not in name)
+        kinds = (self.by_kind or {}).items()
+        return "\n".join(
+            [
+                f"hardest tasks first (loss after 10 head steps): {first}, …",
+                f"rank correlation with that: {shown}",
+                *(
+                    f"{kind}: " + ", ".join(f"{name} {value:.3g}" for name, value in row.items())
+                    for kind, row in kinds
+                ),
+            ]
+        )
+
+
+def rank_tasks(
+    z: Tensor, y: Tensor, cut: int, ways: int | None = None, kinds: Sequence[str] = ()
+) -> Hardness:
+    """Measures of every task, from a head that takes a few steps on features.
+
+    Args:
+        z: features ``(tasks, samples, d)``.
+        y: numbers ``(tasks, samples, k)``, or labels ``(tasks, samples)``.
+        cut: so many samples are adapted to, the others judged on.
+        ways: classes, for labels.
+        kinds: what kind each task is of, if there are kinds.
+
+    >>> z = torch.tensor([[[1.0], [2.0], [1.5], [0.5]], [[1.0], [2.0], [1.5], [0.5]]])
+    >>> rank_tasks(z, torch.stack([z[0], 5 * z[1]]), cut=2).ranking
+    [1, 0]
+    """
+    parts = z[:, :cut], y[:, :cut], z[:, cut:], y[:, cut:]
+    lr = head_rate(z, ways is not None)
+    losses = losses_after_steps(*parts, lr, STEPS, ways)
+    measures = {
+        "loss after 1 step": losses[:, 0],
+        JUDGE: losses[:, 1],
+        "nearest-neighbour error": nearest_neighbour_error(*parts),
+        "smallest eigenvalue": smallest_eigenvalue(z),
+    }
+    judge = measures[JUDGE]
+    return Hardness(
+        ranking=judge.argsort(descending=True).tolist(),
+        measures={name: value.tolist() for name, value in measures.items()},
+        agreement={name: rank_correlation(value, judge) for name, value in measures.items()},
+        head_rate=lr,
+        by_kind=_by_kind(measures, kinds) if len(set(kinds)) > 1 else None,
+    )
+
+
+def _by_kind(measures: dict[str, Tensor], kinds: Sequence[str]) -> dict[str, dict[str, float]]:
+    known = sorted(set(kinds))
+    which = torch.tensor([known.index(kind) for kind in kinds])
+    return {
+        kind: {name: float(value[which == i].mean()) for name, value in measures.items()}
+        for i, kind in enumerate(known)
+    }

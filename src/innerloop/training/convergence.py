@@ -110,6 +110,23 @@ class Convergence(NamedTuple):
         trained: Trained | None = plain.pop("trained")
         return plain if trained is None else {**plain, **trained._asdict()}
 
+    def __str__(self) -> str:
+        loss, bound, trained = self.loss, self.bound, self.trained
+        lines = [
+            f"σ_min {self.sigma_min:.4g}, σ_max {self.sigma_max:.4g}, condition {self.condition:.4g}",
+            f"η₀ = {self.eta0:.4g}, trained with η = {self.eta:.4g}",
+            f"loss {loss[0]:.4g} → {loss[-1]:.4g} after {self.steps} steps; bound {bound[-1]:.4g}: "
+            f"{'holds at every step' if self.holds else 'does NOT hold at every step'}",
+        ]
+        if trained is not None:
+            lines.append(
+                f"parameters moved {trained.movement:.3g} (way/√width); distance {trained.distance:.3g}, "
+                f"of a linear network that starts at zero {self.linear_distance:.3g}; kernel drifted "
+                f"{100 * trained.kernel_drift_relative:.2g} %; Φ̂₀ differs from Φ by "
+                f"{100 * trained.kernel_error:.2g} %"
+            )
+        return "\n".join(lines)
+
 
 def follow_bound(
     tasks: TaskBatch, method: MetaMethod, network: Wide, *, eta: float = 0.5, steps: int = 100, seed: int = 0

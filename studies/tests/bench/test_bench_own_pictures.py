@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY
+from innerloop.nets import apply, efficientnet_lite
+from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY, assert_close
 from innerloop_studies.bench import own_pictures
+from innerloop_studies.bench.own_pictures_script import with_weights
 
 
 def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

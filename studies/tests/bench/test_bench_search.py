@@ -15,7 +15,7 @@ SMALL = {"channels": 2, "cells": 2, "side": 8, "crops": 40, "candidates": 2}
 @pytest.mark.parametrize("part", search.PARTS)
 @pytest.mark.one_in(2)
 def test_both_sides_compute_the_same(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("innerloop.choose.architectures.pool.available_cores", lambda: 1)
+    monkeypatch.setattr("innerloop.choose.architectures.measure.available_cores", lambda: 1)
     by_side = {}
     for side in ("ours", "peer"):
         call = search.build({"part": part, "side": side, "sizes": SMALL, "threads": 1})
@@ -43,7 +43,7 @@ def test_candidates_are_spread_over_the_round() -> None:
 
 
 def test_our_round_measures_anew_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("innerloop.choose.architectures.pool.available_cores", lambda: 1)
+    monkeypatch.setattr("innerloop.choose.architectures.measure.available_cores", lambda: 1)
     measured = []
     real = search.Bench._record
     monkeypatch.setattr(
@@ -82,7 +82,7 @@ def test_a_search_of_glyphs_that_fails_says_why(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_quick_robust_search_is_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("innerloop.choose.architectures.pool.available_cores", lambda: 1)
+    monkeypatch.setattr("innerloop.choose.architectures.measure.available_cores", lambda: 1)
     cost = search.robust_seconds({**SMALL, "candidates": 1}, quick=True)
     assert cost.seconds > 0
     assert cost.notes == "extrapolated from 2 measurements of the first round"

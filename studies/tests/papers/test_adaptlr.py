@@ -9,7 +9,7 @@ import numpy
 import pytest
 import torch
 
-from innerloop.choose.rate import NORMALISED, UNNORMALISED
+from innerloop.choose.rate_advice import NORMALISED, UNNORMALISED
 from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.testing.closeness import SUMMED, assert_close, assert_mean
 from innerloop_studies.bench import rate as bench_rate

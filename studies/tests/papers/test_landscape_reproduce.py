@@ -16,12 +16,12 @@ from innerloop.data.catalogue import class_list
 from innerloop.data.glyphs import glyphs
 from innerloop.learners import episodic, erm, maml
 from innerloop.nets.neurons import logistic_model, neurons
-from innerloop.report.plots import landscape as plots
 from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.testing.closeness import ROUNDED, assert_close, assert_mean
 from innerloop.theory.landscape.finite import Moments, empirical_maml, empirical_nal
 from innerloop.training.reweighted import weighted_gradient
 from innerloop_studies.bench import landscape as bench
+from innerloop_studies.papers import figures as plots
 from innerloop_studies.papers.landscape import fig4 as neuron
 from innerloop_studies.papers.landscape import fig8 as logistic
 from innerloop_studies.papers.landscape import finite, images, table1, table2, table3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from innerloop.choose import METHODS
-from innerloop.choose.architectures.prune_settings import PruneSettings
+from innerloop.choose.architectures.prune import PruneSettings
 from innerloop.core.errors import UserError
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.cells import PUBLISHED, from_table, to_table

@@ -1,16 +1,19 @@
-"""How important operators are, from what changes without them: by rank sums, or by sums of changes."""
+"""How important operators are, where repeats are spent, and what a stage of pruning decides."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from innerloop.choose.architectures.reliability import item_means
-from innerloop.choose.architectures.stages import Group
+from innerloop.choose.architectures.findings import EdgeDecision, Round
+from innerloop.choose.architectures.ranking import RUNS, Noise, item_means, mean_of, mean_tau, other_runs
+from innerloop.choose.architectures.stages import Group, Item, Stage
+from innerloop.core.statistics import t_quantile_975
 
 Numbers: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]
@@ -168,3 +171,161 @@ def sorted_group(order: Order, group: Group) -> list[int]:
 def dropped(order: Order, groups: Sequence[Group]) -> list[tuple[int, ...]]:
     """What goes, group by group."""
     return [tuple(sorted(sorted_group(order, group)[: group.drop])) for group in groups]
+
+
+def quantile(confidence: float, freedom: int) -> float:
+    """Of Student's t, two-sided: the normal one, stretched as t is at 95 %.
+
+    >>> round(quantile(0.95, 10), 3), round(quantile(0.95, 10**6), 3)
+    (2.228, 1.96)
+    """
+    normal = NormalDist()
+    return normal.inv_cdf(0.5 + confidence / 2) * t_quantile_975(max(1, freedom)) / normal.inv_cdf(0.975)
+
+
+def gap(values: Numbers, a: int, b: int, noise: Noise) -> tuple[float, float]:
+    """Mean of b's importance minus a's over the repeats that both have, and its standard error."""
+    both = np.isfinite(values[a]) & np.isfinite(values[b])
+    count = int(both.sum())
+    mean = float((values[b, both] - values[a, both]).mean())
+    return mean, noise.deviation * math.sqrt(2 / count)
+
+
+class Contest(NamedTuple):
+    """A group whose decision is open: how close it is (in standard errors), and who is still in it."""
+
+    closeness: float
+    places: tuple[int, ...]
+
+
+def contests(
+    values: Numbers, order: Order, groups: Sequence[Group], noise: Noise, confidence: float
+) -> list[Contest]:
+    """Open decisions, the closest first.
+
+    An item that would go is settled if it is clearly less important than the first that would stay, and one
+    that would stay if it is clearly more important than the last that would go.
+    """
+    limit = quantile(confidence, noise.freedom)
+    undecided = []
+    for group in groups:
+        ranked = sorted_group(order, group)
+        last, first = ranked[group.drop - 1], ranked[group.drop]
+        open_: dict[int, float] = {}
+        for place, item in enumerate(ranked):
+            pair = (item, first) if place < group.drop else (last, item)
+            mean, error = gap(values, *pair, noise)
+            if mean <= limit * error:
+                open_[item] = mean / error if error else 0.0
+        if open_:
+            undecided.append(Contest(min(open_.values()), tuple(sorted({*open_, last, first}))))
+    return sorted(undecided)
+
+
+def affordable(open_: Sequence[Contest], budget: int) -> list[int]:
+    """Items of the closest contests, whole ones only, as many as the budget allows."""
+    taken: list[int] = []
+    for contest in open_:
+        if len(taken) + len(contest.places) > budget:
+            break
+        taken += contest.places
+    return sorted(taken)
+
+
+class Decision(NamedTuple):
+    """The outcome of one stage."""
+
+    stage: Stage
+    removed: list[Item]
+    margins: list[float]
+    taus: dict[str, float | None]
+    group_taus: list[float | None]
+    again: list[float | None]
+    repeats: list[int]
+
+    @property
+    def measured(self) -> int:
+        """How many measurements decided."""
+        return sum(self.repeats)
+
+    def edges(self) -> list[EdgeDecision]:
+        """Every group's decision."""
+        return [self._edge(number, group) for number, group in enumerate(self.stage.groups)]
+
+    def _edge(self, number: int, group: Group) -> EdgeDecision:
+        items = [self.stage.items[place] for place in group.places]
+        gone = [item for item in items if item in self.removed]
+        return EdgeDecision(
+            stage=self.stage.name,
+            kind=items[0].kind,
+            node=items[0].node,
+            removed=[f"{item.operator}({item.source})" for item in gone],
+            among=[f"{item.operator}({item.source})" for item in items],
+            margin=self.margins[number],
+            tau=self.group_taus[number],
+            again=self.again[number],
+            chance=1 / math.comb(len(items), group.drop),
+            repeats=max(self.repeats[place] for place in group.places),
+        )
+
+    def round(self) -> Round:
+        """The stage in short."""
+        return Round(
+            stage=self.stage.name,
+            candidates=len(self.stage.items),
+            measured=self.measured,
+            removed=self.removed,
+            again=mean_of(self.again),
+            tau=mean_of(self.group_taus),
+            taus=self.taus,
+        )
+
+    def line(self) -> str:
+        """For people."""
+        again = mean_of(self.again)
+        said = (
+            ""
+            if again is None
+            else f"; another run would agree on {again:.0%} of {len(self.again)} decisions"
+        )
+        return f"{self.stage.name}: {len(self.stage.items)} candidates, {self.measured} measurements{said}"
+
+
+def decide(stage: Stage, table: Table, rule: Rule, seed: int) -> Decision:
+    """Applies the rule to all repeats, and to those that other runs might have had."""
+    everything = np.arange(table.repeats)
+    order = rule(table, everything)
+    gone = dropped(order, stage.groups)
+    alone = np.stack([rule(table, np.array([repeat])).importance for repeat in everything])
+    alone = np.where(_measured(table).T, alone, np.nan)
+    again: list[float | None] = [None] * len(stage.groups)
+    if table.repeats > 1:
+        again = [*_again(alone.T, gone, stage, seed)]
+    return Decision(
+        stage,
+        [stage.items[place] for places in gone for place in places],
+        [_margin(order, group) for group in stage.groups],
+        {name: mean_tau(value.T.tolist()) for name, value in changes(table).items()},
+        [mean_tau(alone[:, list(group.places)].tolist()) for group in stage.groups],
+        again,
+        _measured(table).sum(1).tolist(),
+    )
+
+
+def _again(values: Numbers, gone: list[tuple[int, ...]], stage: Stage, seed: int) -> list[float]:
+    """The share of imagined other runs that remove what we remove, by group."""
+    same = np.zeros(len(gone))
+    ties = np.arange(len(values), dtype=np.float64)
+    for other in other_runs(values, [group.places for group in stage.groups], seed):
+        removed = dropped(Order(other, ties), stage.groups)
+        same += [mine == theirs for mine, theirs in zip(gone, removed, strict=True)]
+    return (same / RUNS).tolist()
+
+
+def _measured(table: Table) -> NDArray[np.bool_]:
+    return ~np.isnan(table.any())
+
+
+def _margin(order: Order, group: Group) -> float:
+    ranked = sorted_group(order, group)
+    return float(order.importance[ranked[group.drop]] - order.importance[ranked[group.drop - 1]])

@@ -1,25 +1,43 @@
-"""One measurement: every asked score of one architecture on one repeat's data. Plain data in and out."""
+"""Measurements of architectures before training: scores on a repeat's data, on all cores, kept as they come.
+
+What is measured depends on the job alone, never on the process or its neighbours: one worker and many give
+the same numbers, and an interrupted search goes on where it was.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from innerloop._version import __version__
-from innerloop.choose.architectures.draws import CROP_BATCH, Draw
+from innerloop.choose.architectures.draws import CROP_BATCH, Draw, Draws, digest
 from innerloop.choose.architectures.space import Space
 from innerloop.choose.scores.conditions import fresh_head
 from innerloop.choose.scores.patterns import linear_regions
+from innerloop.choose.scores.scoring import Scored, score
 from innerloop.choose.scores.table import find
-from innerloop.choose.scores.tell import Scored, score
+from innerloop.core.cores import available_cores
+from innerloop.core.errors import UserError
+from innerloop.core.heap import keep_freed_memory
 from innerloop.core.random import derive_seed
 from innerloop.core.types import Buffers, Params
+from innerloop.core.words import duration
 from innerloop.nets.network import Network
+from innerloop.runs.executors import as_finished, open_executor
+from innerloop.training.execution.plan import Plan, torch_threads
+from innerloop.training.execution.starting import start_method
 
 REGIONS = "regions"
 
@@ -124,3 +142,178 @@ def _weights(network: Network, seed: int, dtype: torch.dtype) -> tuple[Params, B
     params, buffers = network.init(torch.Generator().manual_seed(seed))
     cast = {name: value.to(dtype) if value.is_floating_point() else value for name, value in buffers.items()}
     return {name: value.to(dtype) for name, value in params.items()}, cast
+
+
+QUIET = 10.0
+"""Seconds between two lines."""
+
+
+class Watch:
+    """Counts work that is done and says so now and then."""
+
+    def __init__(
+        self,
+        total: float,
+        what: str,
+        say: Callable[[str], None] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.done, self.count = total, 0.0, 0
+        self._what, self._say, self._clock = what, say, clock
+        self._began = self._said = clock()
+
+    def tick(self, work: float = 1.0, kept: bool = False) -> None:
+        """One more is done; what was kept from before took no time."""
+        if kept:
+            self.total -= work
+            return
+        self.done, self.count = self.done + work, self.count + 1
+        now = self._clock()
+        if self._say is None or now - self._said < QUIET:
+            return
+        self._said = now
+        left = (now - self._began) * max(0.0, self.total / self.done - 1)
+        self._say(f"{self.count} {self._what}, {duration(round(left))} left")
+
+
+Tick = Callable[[int, bool], None]
+"""Told after every job its place among the jobs, and whether it was kept from an earlier search."""
+
+_DRAWS_HELD = 8
+
+
+class Bench:
+    """Measures jobs of one space on one source of draws.
+
+    Owns the worker processes and the file of results.
+    """
+
+    def __init__(
+        self, space: Space[Any], draws: Draws, workers: int | None = None, keep: Path | None = None
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise UserError(f"workers={workers} is not a number of processes: give 1 or more.")
+        self.keep, self.seconds = keep, 0.0
+        self._open = ExitStack()
+        self._executor: Executor | None = None
+        self._source = self._open.enter_context(_sendable(space, draws))
+        self.workers = 1 if self._source is None else workers or available_cores()
+        self._held = space, lru_cache(_DRAWS_HELD)(draws)
+        self._print = space_print(space)
+        self._seen: dict[int, tuple[str, int]] = {}
+        self._known = read_kept(keep) if keep is not None else {}
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def run(self, jobs: Sequence[Job], tick: Tick = lambda _, __: None) -> list[Measured]:
+        """The measurements, in the order of the jobs."""
+        keys = [job_key(self._print, job, self.look(job.draw)[0]) for job in jobs]
+        for place, key in enumerate(keys):
+            if key in self._known:
+                tick(place, True)
+        new = {key: place for place, key in enumerate(keys) if key not in self._known}
+        todo = sorted(new.values())
+        for number, measured in self._measured([jobs[place] for place in todo]):
+            self._record(keys[todo[number]], measured)
+            tick(todo[number], False)
+        return [self._known[key] for key in keys]
+
+    def look(self, draw: int) -> tuple[str, int]:
+        """The digest of a repeat's data, and its seed; both are remembered, the data are not for long."""
+        if draw not in self._seen:
+            made = self._held[1](draw)
+            self._seen[draw] = digest(made), made.seed
+        return self._seen[draw]
+
+    def _measured(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measured]]:
+        if self._source is None or self.workers == 1 or len(jobs) < 2:
+            space, draws = self._held
+            for place, job in enumerate(jobs):
+                with torch_threads(Plan("loop", 1)):  # as workers have: sums in another order differ
+                    measured = measure(space, job, draws(job.draw))
+                yield place, measured
+            return
+        if self._executor is None:
+            self._executor = self._open.enter_context(open_executor(self.workers))
+        yield from as_finished(self._executor, partial(_measure_there, self._source), jobs)
+
+    def _record(self, key: str, result: Measured) -> None:
+        self._known[key] = result
+        self.seconds += result.seconds
+        if self.keep is not None:
+            self.keep.parent.mkdir(parents=True, exist_ok=True)
+            with self.keep.open("a", encoding="utf-8") as file:
+                file.write(_line(key, result) + "\n")
+
+
+_SENT: dict[str, tuple[Space[Any], Draws]] = {}
+"""Spaces and draws that forked processes have from this one, by name."""
+
+
+@contextmanager
+def _sendable(space: Space[Any], draws: Draws) -> Iterator[str | None]:
+    """By what name worker processes have these: forked ones have everything, others what can be pickled."""
+    if start_method() == "fork":
+        name = f"{id(space)}-{id(draws)}"
+        _SENT[name] = space, draws
+        try:
+            yield name
+        finally:
+            del _SENT[name]
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "space.pickle"
+        try:
+            file.write_bytes(pickle.dumps((space, draws)))
+        except Exception:  # pickle raises whatever the object's own methods raise
+            yield None
+        else:
+            yield str(file)
+
+
+@lru_cache(1)
+def _there(source: str) -> tuple[Space[Any], Draws]:
+    """In a worker process, once."""
+    keep_freed_memory()
+    space, draws = _SENT[source] if source in _SENT else pickle.loads(Path(source).read_bytes())
+    return space, lru_cache(_DRAWS_HELD)(draws)
+
+
+def _measure_there(source: str, job: Job) -> Measured:
+    space, draws = _there(source)
+    return measure(space, job, draws(job.draw))
+
+
+def _line(key: str, result: Measured) -> str:
+    """JSON has no infinities: numbers are written as Python writes them, which is read back bit for bit."""
+    values = {name: repr(value) for name, value in result.values.items()}
+    return json.dumps({"key": key, "values": values, "reasons": result.reasons, "seconds": result.seconds})
+
+
+def read_kept(file: Path) -> dict[str, Measured]:
+    """What an earlier search kept; a line that was being written when it ended is left out."""
+    if not file.exists():
+        return {}
+    text = file.read_text(encoding="utf-8")
+    if text and not text.endswith("\n"):  # the last line was cut off: what is appended must not join it
+        text = text[: text.rfind("\n") + 1]
+        file.write_text(text, encoding="utf-8")
+    try:
+        return _read_lines(text.splitlines())
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{file} holds no measurements of a search: give another file, or remove it."
+        ) from None
+
+
+def _read_lines(lines: Sequence[str]) -> dict[str, Measured]:
+    rows = [json.loads(line) for line in lines]
+    return {row["key"]: _measured(row) for row in rows}
+
+
+def _measured(row: dict[str, Any]) -> Measured:
+    return Measured({name: float(v) for name, v in row["values"].items()}, row["reasons"], row["seconds"])

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.choose.architectures.draws import Draws
-from innerloop.choose.architectures.found import Found, Means
-from innerloop.choose.architectures.prune_settings import PUBLISHED, RELEASED, ROBUST
-from innerloop.choose.architectures.shortlist import RandomSettings, ShortlistSettings
+from innerloop.choose.architectures.findings import Found, Resources
+from innerloop.choose.architectures.prune import PUBLISHED, RELEASED, ROBUST
+from innerloop.choose.architectures.ranking import RandomSettings, ShortlistSettings
 from innerloop.choose.architectures.space import Space
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import Trusted, load_object
@@ -41,10 +41,10 @@ METHODS: dict[str, Method] = {
         f"{_HOME}.prune:prune",
         ROBUST,
     ),
-    "random": Method("random candidates", f"{_HOME}.shortlist:random_search", RandomSettings()),
+    "random": Method("random candidates", f"{_HOME}.ranking:random_search", RandomSettings()),
     "shortlist": Method(
         "the best of random candidates by a rank sum of scores",
-        f"{_HOME}.shortlist:shortlist",
+        f"{_HOME}.ranking:shortlist",
         ShortlistSettings(),
     ),
 }
@@ -69,7 +69,6 @@ def search(
     workers: int | None = None,
     keep: Path | None = None,
     say: Callable[[str], None] | None = None,
-    ranks: int = 1,
 ) -> Found:
     """Looks for architectures before any is trained.
 
@@ -83,14 +82,12 @@ def search(
         keep: a file for finished measurements: the same call goes on there after an interrupt, and finds what
             it would have found.
         say: told a line now and then, with the time that is left.
-        ranks: processes that all make this call, and share the work; it changes no number either.
 
     Raises:
         UserError: for unknown methods and settings, and for what cannot be searched.
 
     >>> from innerloop import glyphs
-    >>> from innerloop.choose import conv_space
-    >>> from innerloop.choose import PictureDraws
+    >>> from innerloop.choose import PictureDraws, conv_space
     >>> space = conv_space(1, 8, 5, depths=(1, 2), widths=(4, 8))
     >>> draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     >>> wanted = {"names": ("flops",), "pool": 4, "keep": 2, "repeats": 1}
@@ -99,9 +96,8 @@ def search(
     [26880.0, 25760.0]
     """
     entry = find_method(method)
-    means = Means(workers, keep, say, ranks)
     result: Found = load_object(Trusted(entry.function))(
-        space, draws, _settled(method, entry, settings or {}), seed, means
+        space, draws, _settled(method, entry, settings or {}), seed, Resources(workers, keep, say)
     )
     return result._replace(method=method)
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from innerloop.choose.architectures.decision import Decision, decide
 from innerloop.choose.architectures.draws import Draws
-from innerloop.choose.architectures.found import Found, Means, PruningReliability, Ranked
-from innerloop.choose.architectures.importance import race_rule, race_values, rank_rule, spreads
-from innerloop.choose.architectures.measure import Job
-from innerloop.choose.architectures.pool import Bench
-from innerloop.choose.architectures.prune_settings import PruneSettings, check_settings
-from innerloop.choose.architectures.race import affordable, contests
-from innerloop.choose.architectures.reliability import mean_of, noise_of
+from innerloop.choose.architectures.findings import Found, PruningReliability, Ranked, Resources
+from innerloop.choose.architectures.importance import (
+    Decision,
+    Numbers,
+    Table,
+    affordable,
+    contests,
+    decide,
+    race_rule,
+    race_values,
+    rank_rule,
+    spreads,
+)
+from innerloop.choose.architectures.measure import REGIONS, Bench, Job, Measured, Seeds, Watch, own_seeds
+from innerloop.choose.architectures.ranking import mean_of, noise_of
 from innerloop.choose.architectures.space import Space
-from innerloop.choose.architectures.stage_table import StageBench, work_of
 from innerloop.choose.architectures.stages import (
     Stage,
     check_start,
@@ -27,9 +34,222 @@ from innerloop.choose.architectures.stages import (
     node_stage,
     rounds_of,
 )
-from innerloop.choose.architectures.watch import Watch
-from innerloop.core.errors import UserError
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.random import derive_seed
+from innerloop.kernels.meta.descent import Descent, check_descent
 from innerloop.nets.cells.genotype import Choices, genotype_of
+
+MOST_REPEATS = 100
+
+_WORDS: dict[str, tuple[str, ...]] = {
+    "kernel": ("metantk", "metantk-anil", "ntk", "none"),
+    "rule": ("ranks", "race"),
+    "weights": ("kaiming", "default"),
+    "redraw": ("repeat", "round"),
+    "data": ("round", "candidate"),
+    "heads": ("common", "own"),
+    "degenerate": ("told", "released"),
+    "mixing": ("mean", "sum"),
+}
+
+
+class PruneSettings(NamedTuple):
+    """Settings of the searches that prune a supernet. The defaults are those of ``robust``."""
+
+    kernel: Literal["metantk", "metantk-anil", "ntk", "none"] = "metantk"
+    regions: bool = True
+    time: float = math.inf
+    ridge: float = 1e-3
+    rule: Literal["ranks", "race"] = "race"
+    repeats: int = 2
+    budget: float = 2.5
+    most: int = 8
+    confidence: float = 0.95
+    thin: int = 1
+    weights: Literal["kaiming", "default"] = "kaiming"
+    redraw: Literal["repeat", "round"] = "repeat"
+    data: Literal["round", "candidate"] = "round"
+    heads: Literal["common", "own"] = "common"
+    degenerate: Literal["told", "released"] = "told"
+    decimals: int | None = None
+    figures: int | None = None
+    together: bool = True
+    stale: bool = False
+    mixing: Literal["mean", "sum"] = "mean"
+    start: Choices | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Scores that are measured."""
+        return (() if self.kernel == "none" else (self.kernel,)) + ((REGIONS,) if self.regions else ())
+
+    @property
+    def score_settings(self) -> dict[str, dict[str, Any]]:
+        """Arguments of the scores."""
+        if self.kernel == "none":
+            return {}
+        own: dict[str, Any] = {"degenerate": self.degenerate}
+        if self.kernel != "ntk":
+            own["inner"] = Descent(self.time, ridge=self.ridge)
+        return {self.kernel: own}
+
+    def network(self, thin: bool = False) -> dict[str, Any]:
+        """Arguments of the network, or of the thin one."""
+        first = ("fan_in" if thin else "fan_out") if self.weights == "kaiming" else "uniform"
+        return {"first_weights": first, "mixing": self.mixing}
+
+
+ROBUST = PruneSettings()
+
+PUBLISHED = PruneSettings(rule="ranks", repeats=3, data="candidate", decimals=3, together=False)
+"""Algorithm 1 with what the paper leaves open taken from the released code, its slips mended."""
+
+RELEASED = PUBLISHED._replace(
+    weights="default", redraw="round", heads="own", degenerate="released", figures=3, stale=True
+)
+
+
+def check_settings(settings: PruneSettings) -> None:
+    """Refuses what cannot be meant."""
+    for name, known in _WORDS.items():
+        word = getattr(settings, name)
+        if word not in known:
+            hint = did_you_mean(str(word), known)
+            raise UserError(f"{{{name}}}={word} is unknown{hint}: give {', '.join(known)}.", names=(name,))
+    if not settings.names:
+        raise UserError(
+            "without a kernel and without regions there is nothing to prune by: set {regions}=true.",
+            names=("regions",),
+        )
+    check_descent(Descent(settings.time, ridge=settings.ridge))
+    least = 2 if settings.rule == "race" else 1
+    if not least <= settings.repeats <= MOST_REPEATS:
+        raise UserError(
+            f"{{repeats}}={settings.repeats} cannot be: give {least} to {MOST_REPEATS}.", names=("repeats",)
+        )
+    if settings.rule == "race" and not settings.repeats <= settings.most <= MOST_REPEATS:
+        raise UserError(
+            f"{{most}}={settings.most} cannot be: give {settings.repeats} ({{repeats}}) to {MOST_REPEATS}.",
+            names=("most", "repeats"),
+        )
+    if not 0 < settings.confidence < 1 or settings.thin < 1:
+        raise UserError(
+            "{confidence} lies between 0 and 1 and {thin} is at least 1: set 0.95 and 1.",
+            names=("confidence", "thin"),
+        )
+
+
+PER_STAGE = 100_000
+"""Draws that belong to one stage."""
+
+_FIXED_WORK = 8
+"""What a network costs beside the operators on its edges, in operators."""
+
+
+class Place(NamedTuple):
+    """One measurement of a stage: which item is removed (None: none is), in which repeat, on whose draw."""
+
+    item: int | None
+    repeat: int
+    draw_of: int
+
+
+class StageBench:
+    """Measures items of one stage, as often as it is asked, and has what was measured as a table."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        settings: PruneSettings,
+        seed: int,
+        number: int,
+        stage: Stage,
+        choices: Choices,
+        base: Choices | None,
+        watch: Watch,
+    ) -> None:
+        self.stage = stage
+        self._bench, self._settings, self._seed, self._number = bench, settings, seed, number
+        self._choices, self._base, self._watch = choices, base or choices, watch
+        self._found: dict[tuple[str, Place], float] = {}
+        self.repeats = 0
+
+    def measure(self, wanted: list[tuple[int, int]]) -> None:
+        """Items in repeats, with what they are compared with."""
+        own = self._settings.data == "candidate"
+        pruned = [Place(item, repeat, item if own else 0) for item, repeat in wanted]
+        wholes = list(dict.fromkeys(place._replace(item=None) for place in pruned))
+        places = [place for place in (*wholes, *pruned) if not self._has(place)]
+        made = [(place, job) for place in places for job in self._jobs(place)]
+        jobs = [job for _, job in made]
+        results = self._bench.run(jobs, lambda at, kept: self._watch.tick(work_of(jobs[at].candidate), kept))
+        for (place, _), measured in zip(made, results, strict=True):
+            self._put(place, measured)
+        self.repeats = max([self.repeats, *(place.repeat + 1 for place in pruned)])
+
+    def _has(self, place: Place) -> bool:
+        return (self._settings.names[0], place) in self._found
+
+    def _put(self, place: Place, measured: Measured) -> None:
+        for name, value in measured.values.items():
+            self._found[name, place] = value
+
+    def _jobs(self, place: Place) -> list[Job]:
+        """One; two where the network that changes are taken from is another one for each score."""
+        settings = self._settings
+        draw = self._number * PER_STAGE + place.draw_of * MOST_REPEATS + place.repeat
+        left = self._choices if place.item is None else lacking(self._choices, [self.stage.items[place.item]])
+        job = Job(
+            left,
+            settings.names,
+            draw,
+            self._seeds(place, draw),
+            settings.network(),
+            settings.network(thin=True),
+            settings.score_settings,
+        )
+        if place.item is not None or self._base == self._choices or settings.kernel == "none":
+            return [job]
+        parts = [job._replace(candidate=self._base, names=(settings.kernel,)), job._replace(names=(REGIONS,))]
+        return parts if settings.regions else parts[:1]
+
+    def _seeds(self, place: Place, draw: int) -> Seeds:
+        settings = self._settings
+        seeds = own_seeds(self._bench.look(draw)[1], settings.thin)
+        if settings.redraw == "round":  # a thin network is made anew for every candidate all the same
+            thin = tuple(
+                derive_seed(self._seed, "thin", self._number, place.draw_of, each)
+                for each in range(settings.thin)
+            )
+            seeds = seeds._replace(weights=derive_seed(self._seed, "weights", self.stage.name), thin=thin)
+        if settings.heads == "own" and settings.kernel != "ntk" and place.item is not None:
+            seeds = seeds._replace(head=derive_seed(seeds.head, "without"))
+        return seeds
+
+    def table(self) -> Table:
+        """All that was measured so far."""
+        kernel = None if self._settings.kernel == "none" else self._settings.kernel
+        regions = REGIONS if self._settings.regions else None
+        columns: list[Any] = [
+            self._column(name, whole) for whole in (False, True) for name in (kernel, regions)
+        ]
+        return Table(*columns)
+
+    def _column(self, name: str | None, whole: bool) -> Numbers | None:
+        if name is None:
+            return None
+        own = self._settings.data == "candidate"
+        made = np.full((len(self.stage.items), self.repeats), np.nan)
+        for item in range(len(self.stage.items)):
+            for repeat in range(self.repeats):
+                place = Place(None if whole else item, repeat, item if own else 0)
+                made[item, repeat] = self._found.get((name, place), np.nan)
+        return made
+
+
+def work_of(choices: Choices) -> int:
+    """How long a network takes, in operators."""
+    return _FIXED_WORK + sum(len(operators) for cell in choices for operators in cell)
 
 
 class Budget(NamedTuple):
@@ -47,14 +267,14 @@ class Budget(NamedTuple):
         return Budget(self.extra - spent, self.candidates - len(stage.items))
 
 
-def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, means: Means) -> Found:
+def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, resources: Resources) -> Found:
     """Prunes until one operator is left on every edge, and then to two edges into every node."""
     left = _start(space, settings)
     counts = list(_plan(left, settings))
     candidates = sum(len(stage.items) for stage, _ in counts)
-    watch = Watch(_work(counts, settings), "measurements", means.say)
+    watch = Watch(_work(counts, settings), "measurements", resources.say)
     decisions: list[Decision] = []
-    with Bench(space, draws, means.workers, means.keep, means.ranks) as bench:
+    with Bench(space, draws, resources.workers, resources.keep) as bench:
         budget = Budget((settings.budget - settings.repeats) * candidates, candidates)
         for number, (stage, choices, base) in enumerate(_stages(left, settings, decisions)):
             stage_bench = StageBench(bench, settings, seed, number, stage, choices, base, watch)
@@ -62,8 +282,8 @@ def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, m
             budget = budget.after(stage, spent)
             decisions.append(decision)
             left = _left(choices, decision)
-            if means.say is not None:
-                means.say(decision.line())
+            if resources.say is not None:
+                resources.say(decision.line())
         ranked = _ranked(bench, settings, left)
         seconds = bench.seconds
     return Found(

@@ -1,15 +1,161 @@
-"""What is searched: numbered candidates, and how each becomes a network."""
+"""Spaces of architectures: numbered candidates, how each becomes a network, and how large that is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from innerloop.choose.architectures.size import Size, count_parameters, network_size
-from innerloop.core.errors import UserError
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from innerloop.core.autodiff import untransformed
+from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.random import derive_seed
-from innerloop.nets.cells.genotype import Choices
-from innerloop.nets.network import Network
+from innerloop.core.trees import count
+from innerloop.core.types import Buffers, Params
+from innerloop.nets.cells.genotype import (
+    EDGES_KEPT,
+    INPUTS,
+    KINDS,
+    NODES,
+    OPERATORS,
+    CellEdges,
+    Choices,
+    Edge,
+    Genotype,
+    all_choices,
+    to_table,
+)
+from innerloop.nets.cells.network import cell_network
+from innerloop.nets.convolutional import POOLINGS, convnet, last_side
+from innerloop.nets.network import Network, apply
+
+_ATEN = torch.ops.aten
+
+
+class Size(NamedTuple):
+    """Counts of one network.
+
+    Attributes:
+        parameters: of the whole network.
+        body: of these, the ones that are not the last layer's.
+        multiply_adds: of convolutions and linear layers, for one picture (half of what are called FLOPs).
+        layers: how many convolutions and linear layers there are.
+        depth: how many of them the longest path from the picture to the outputs passes.
+    """
+
+    parameters: int
+    body: int
+    multiply_adds: int
+    layers: int
+    depth: int
+
+
+def count_parameters(network: Network) -> int:
+    """Parameters of the whole network.
+
+    >>> from innerloop import mlp
+    >>> count_parameters(mlp(2, [3], 1))
+    13
+    """
+    return count(network.init(torch.Generator().manual_seed(0))[0])
+
+
+def network_size(network: Network, shape: tuple[int, ...]) -> Size:
+    """The size of a network on one sample of this shape; nothing is computed, shapes are followed.
+
+    >>> from innerloop import mlp
+    >>> network_size(mlp(2, [3], 1), (2,))
+    Size(parameters=13, body=9, multiply_adds=9, layers=2, depth=2)
+    """
+    params, buffers = network.init(torch.Generator().manual_seed(0))
+    total = count(params)
+    head = sum(params[name].numel() for name in network.head_names)
+    params = {name: value.to("meta") for name, value in params.items()}
+    buffers = {name: value.to("meta") for name, value in buffers.items()}
+    counted = count_layers(network, params, buffers, shape)
+    return Size(total, total - head, counted.multiply_adds, counted.layers, counted.depth)
+
+
+class Layers(NamedTuple):
+    """Convolutions and matrix products of one input's pass."""
+
+    layers: int
+    multiply_adds: int
+    depth: int
+
+
+def count_layers(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Layers:
+    """Counts the layers of a pass, on the device of the parameters (on ``meta`` nothing is computed).
+
+    >>> from innerloop import mlp
+    >>> net = mlp(3, [4], 2)
+    >>> count_layers(net, *net.init(torch.Generator().manual_seed(0)), (3,))
+    Layers(layers=2, multiply_adds=20, depth=2)
+    """
+    like = next(iter(params.values()))
+    x = torch.zeros(2, *shape, dtype=like.dtype, device=like.device)
+    with torch.no_grad(), untransformed(), _Counter() as counter:
+        outputs, _ = apply(network, params, buffers, x, "batch")
+    return Layers(counter.layers, counter.multiply_adds // 2, counter.depth_of(outputs))
+
+
+def _convolution(out: Tensor, args: tuple[Any, ...]) -> int:
+    transposed = bool(args[6])
+    weight: Tensor = args[1]
+    entries = args[0] if transposed else out  # each entry takes part in one patch for every filter
+    return entries.numel() * math.prod(weight.shape[1:])
+
+
+def _matrix(out: Tensor, args: tuple[Any, ...]) -> int:
+    return out.numel() * args[-2].shape[-1]
+
+
+_COUNTED = {
+    _ATEN.convolution: _convolution,
+    **dict.fromkeys((_ATEN.mm, _ATEN.addmm, _ATEN.bmm, _ATEN.baddbmm, _ATEN.mv, _ATEN.addmv), _matrix),
+}
+
+
+class _Counter(TorchDispatchMode):
+    """Counts layers as they are carried out, and how many lie on the longest path up to every tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = self.multiply_adds = 0
+        # tensors are held beside their depths, so that their ids stay theirs
+        self._depths: dict[int, tuple[Tensor, int]] = {}
+
+    def depth_of(self, x: Tensor) -> int:
+        """Layers on the longest path to ``x``."""
+        return self._depths[id(x)][1] if id(x) in self._depths else 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Is given every operation."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        depth = max((self.depth_of(x) for x in _tensors((*args, *kwargs.values()))), default=0)
+        counted = _COUNTED.get(func.overloadpacket)
+        if counted is not None:
+            self.layers += 1
+            self.multiply_adds += counted(out, args)
+            depth += 1
+        self._depths |= {id(x): (x, depth) for x in _tensors((out,)) if depth > self.depth_of(x)}
+        return out
+
+
+def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
+    flat: list[Any] = []
+    for value in values:
+        flat += value if isinstance(value, (tuple, list)) else [value]
+    return [value for value in flat if isinstance(value, Tensor)]
+
 
 Candidate = TypeVar("Candidate")
 
@@ -95,3 +241,212 @@ def random_of_size(
         f"{tolerance:.0%}; they had {min(sizes)} to {max(sizes)}: ask for a size in between or raise "
         "tolerance."
     )
+
+
+_PAIRS = tuple(
+    tuple(itertools.combinations(range(node), EDGES_KEPT)) for node in range(INPUTS, INPUTS + NODES)
+)
+_NODE_COUNTS = tuple(len(pairs) * len(OPERATORS) ** EDGES_KEPT for pairs in _PAIRS)
+
+
+def cell_space(
+    pictures: int, size: int, outputs: int, cells: int = 5, channels: int = 48, **settings: Any
+) -> Space[Genotype]:
+    """Normal and reduction cells of three nodes with two edges each and seven operators (MetaNTK-NAS).
+
+    Drawn evenly, which is what reading a genotype off equally distributed weights comes to (the authors'
+    random baseline). Under group norm, networks have the norm layer and ReLU before pooling that the
+    authors' have while they are scored.
+
+    Args:
+        pictures: channels of the pictures.
+        size: their side.
+        outputs: output dimension.
+        cells: how many are stacked.
+        channels: of the first cell.
+        settings: further arguments of :func:`~innerloop.nets.cells.network.cell_network`.
+
+    >>> cell_space(3, 32, 5).total == (18 * 7**6) ** 2
+    True
+    """
+    own = {"cells": cells, "channels": channels, **settings}
+    sizes = (pictures, size, outputs)
+    return Space(
+        "cells",
+        math.prod(_NODE_COUNTS) ** len(KINDS),
+        _genotype,
+        partial(_cells, sizes, own),
+        describe_genotype,
+        partial(_cells_table, own),
+        (pictures, size, size),
+        partial(_thin_cells, outputs, {name: value for name, value in own.items() if name in _THIN_TOO}),
+        all_choices(),
+    )
+
+
+_THIN_TOO = ("conv_3x3", "mixing", "first_weights")
+"""Settings that a network of cells shares with its thin one."""
+
+
+def _genotype(number: int) -> Genotype:
+    made = []
+    for _ in KINDS:
+        number, cell = _cell(number)
+        made.append(cell)
+    return Genotype(*made)
+
+
+def _with_end(own: Mapping[str, Any], norm: str) -> dict[str, Any]:
+    return {"final_norm": True, **own} if norm == "group" else dict(own)
+
+
+def _cells(
+    sizes: tuple[int, int, int], own: Mapping[str, Any], cell: Genotype | Choices, norm: str, **changes: Any
+) -> Network:
+    return cell_network(*sizes, genotype=cell, norm=norm, **{**_with_end(own, norm), **changes})
+
+
+def _cells_table(own: Mapping[str, Any], genotype: Genotype, norm: str) -> dict[str, Any]:
+    settings = {"genotype": to_table(genotype), **_with_end(own, norm)}
+    return {"kind": "cells", "norm": norm, "settings": settings}
+
+
+def _thin_cells(outputs: int, own: Mapping[str, Any], cell: Genotype | Choices, **changes: Any) -> Network:
+    """One normal and one reduction cell of one channel, without a stem (TE-NAS, MetaNTK-NAS)."""
+    fixed = {"cells": 2, "channels": 1, "reductions": (1,), "stem": False, "final_norm": True}
+    return cell_network(1, 3, outputs, genotype=cell, norm="transductive", **{**own, **fixed, **changes})
+
+
+def _cell(number: int) -> tuple[int, CellEdges]:
+    """Takes one cell's digits off a number."""
+    nodes = []
+    for pairs in _PAIRS:
+        number, pair = divmod(number, len(pairs))
+        edges = []
+        for source in pairs[pair]:
+            number, operator = divmod(number, len(OPERATORS))
+            edges.append(Edge(OPERATORS[operator], source))
+        nodes.append(tuple(edges))
+    return number, tuple(nodes)
+
+
+def describe_genotype(genotype: Genotype) -> str:
+    """The genotype in one line.
+
+    >>> from innerloop.nets.cells import PUBLISHED
+    >>> describe_genotype(PUBLISHED["metanas"])[:47]
+    'normal: conv_1x5_5x1(0)+conv_3x3(1), conv_3x3(0'
+    """
+    return "; ".join(
+        f"{kind}: " + ", ".join("+".join(edges) for edges in nodes)
+        for kind, nodes in to_table(genotype).items()
+    )
+
+
+class ConvVariant(NamedTuple):
+    """A plain convolutional network; ``norm`` is ``batch`` (the policy in force), ``group`` or ``none``."""
+
+    depth: int
+    width: int
+    kernel: int
+    pooling: str
+    norm: str
+
+
+def conv_space(
+    pictures: int,
+    size: int,
+    outputs: int,
+    depths: tuple[int, ...] = (2, 3, 4, 5),
+    widths: tuple[int, ...] = (16, 24, 32, 48, 64, 96),
+    kernels: tuple[int, ...] = (3, 5),
+    poolings: tuple[str, ...] = POOLINGS,
+    norms: tuple[str, ...] = ("batch", "group", "none"),
+) -> Space[ConvVariant]:
+    """Variants of Conv4 in depth, width, kernel, halving and normalisation: few enough to train them all.
+
+    Depths in which pictures of this side would vanish are left out.
+
+    Args:
+        pictures: channels of the pictures.
+        size: their side.
+        outputs: output dimension.
+        depths: numbers of blocks to choose from.
+        widths: channels to choose from.
+        kernels: sides of kernels to choose from.
+        poolings: ways of halving to choose from.
+        norms: normalisations to choose from.
+
+    >>> space = conv_space(1, 28, 5)
+    >>> space.total, space.describe(space.candidate(0))
+    (360, '2 blocks of 16 filters 3×3, halved by max, norm batch')
+    """
+    options = [
+        ConvVariant(*made)
+        for made in itertools.product(depths, widths, kernels, poolings, norms)
+        if last_side(size, made[0], made[3]) >= 1
+    ]
+    if not options:
+        raise UserError(f"pictures of side {size} vanish in {min(depths)} halvings: use larger ones.")
+
+    sizes = (pictures, size, outputs)
+    return Space(
+        "convnet",
+        len(options),
+        options.__getitem__,
+        partial(_convnet, sizes),
+        _describe,
+        _convnet_table,
+        (pictures, size, size),
+        partial(_thin_convnet, outputs),
+    )
+
+
+def _convnet(sizes: tuple[int, int, int], variant: ConvVariant, norm: str, **changes: Any) -> Network:
+    return convnet(*sizes, norm=_policy(variant, norm), **{**_shape(variant), **changes})
+
+
+def _convnet_table(variant: ConvVariant, norm: str) -> dict[str, Any]:
+    return {"kind": "convnet", "norm": _policy(variant, norm), "settings": _shape(variant)}
+
+
+def _thin_convnet(outputs: int, variant: ConvVariant, **changes: Any) -> Network:
+    """One filter per block, halved by strides (3×3 pixels would vanish in pooling)."""
+    shape = {**_shape(variant), "width": 1, "pooling": "stride", **changes}
+    return convnet(1, 3, outputs, norm=_policy(variant, "transductive"), **shape)
+
+
+def _policy(variant: ConvVariant, norm: str) -> str:
+    # without normalisation (SynFlow) means without, also where a variant has its own
+    return norm if variant.norm == "batch" or norm == "none" else variant.norm
+
+
+def _shape(variant: ConvVariant) -> dict[str, Any]:
+    return {name: value for name, value in variant._asdict().items() if name != "norm"}
+
+
+def _describe(v: ConvVariant) -> str:
+    filters = f"{v.width} filters {v.kernel}×{v.kernel}"
+    return f"{v.depth} block{'s' if v.depth > 1 else ''} of {filters}, halved by {v.pooling}, norm {v.norm}"
+
+
+SPACES: dict[str, Callable[..., Space[Any]]] = {"cells": cell_space, "convnet": conv_space}
+"""Spaces of architectures by name: functions of the pictures' channels, their side and the outputs."""
+
+
+def get_space(name: str, pictures: int, size: int, outputs: int, **settings: Any) -> Space[Any]:
+    """A space by its name, for pictures of this shape.
+
+    Args:
+        name: one of :data:`SPACES`.
+        pictures: channels of the pictures.
+        size: their side.
+        outputs: output dimension.
+        **settings: further arguments of the space.
+
+    Raises:
+        UserError: there is no such space.
+    """
+    if name not in SPACES:
+        raise UserError(f"unknown space '{name}'{did_you_mean(name, SPACES)}; there are {', '.join(SPACES)}.")
+    return SPACES[name](pictures, size, outputs, **settings)

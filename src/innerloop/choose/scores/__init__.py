@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from innerloop.choose.scores.patterns import Regions as Regions
     from innerloop.choose.scores.patterns import linear_regions as linear_regions
     from innerloop.choose.scores.patterns import naswot as naswot
-    from innerloop.choose.scores.ranks import rank_sums as rank_sums
-    from innerloop.choose.scores.size import flops as flops
-    from innerloop.choose.scores.size import layers as layers
-    from innerloop.choose.scores.size import parameters as parameters
+    from innerloop.choose.scores.scoring import Score as Score
+    from innerloop.choose.scores.scoring import flops as flops
+    from innerloop.choose.scores.scoring import layers as layers
+    from innerloop.choose.scores.scoring import parameters as parameters
+    from innerloop.choose.scores.scoring import score as score
     from innerloop.choose.scores.table import SCORES as SCORES
-    from innerloop.choose.scores.tell import Score as Score
-    from innerloop.choose.scores.tell import score as score
+    from innerloop.choose.scores.table import rank_sums as rank_sums
 else:
     __getattr__, __dir__ = lazy(
         __name__,
@@ -38,9 +38,7 @@ else:
             ),
             "innerloop.choose.scores.gradients": "gradient_norm synflow zico",
             "innerloop.choose.scores.patterns": "Regions linear_regions naswot",
-            "innerloop.choose.scores.ranks": "rank_sums",
-            "innerloop.choose.scores.size": "flops layers parameters",
-            "innerloop.choose.scores.table": "SCORES",
-            "innerloop.choose.scores.tell": "Score score",
+            "innerloop.choose.scores.scoring": "Score flops layers parameters score",
+            "innerloop.choose.scores.table": "SCORES rank_sums",
         },
     )

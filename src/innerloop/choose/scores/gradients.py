@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from innerloop.choose.scores.conditions import kernel_names
-from innerloop.choose.scores.tell import Score
+from innerloop.choose.scores.scoring import Score
 from innerloop.core.autodiff import gradient, plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
 MANY = 50.0
 SHAPES = ("*", "X", "D", "s")
 
@@ -229,3 +228,18 @@ def _draw_mark(axes: Axes, j: int, place: Mark, tint: str) -> None:
     else:
         size = 11 if j % 4 == 0 else 7
         axes.plot([x], [y], SHAPES[j % 4], color=tint, markersize=size, label=name, zorder=5)
+
+
+def bound_figure(loss: Sequence[float], bound: Sequence[float]) -> Figure:
+    """The loss along training beside its bound."""
+    steps = list(range(len(loss)))
+    lines = [line("training loss", steps, loss), line("bound", steps, bound)]
+    part = panel("outer steps", "training loss and its bound", lines, log_y=True)
+    return panels_figure([part], width=5.5)
+
+
+def spectrum_figure(name: str, eigenvalues: Sequence[float]) -> Figure:
+    """A spectrum; eigenvalues that rounding made negative or zero are left out."""
+    values = [value for value in eigenvalues if value > 0]
+    series = line(name, range(1, len(values) + 1), values, dots=True)
+    return panels_figure([panel("rank", "eigenvalue", [series], log_y=True)], width=5.5)

@@ -5,6 +5,11 @@ Figures are made without pyplot: no global state, no window, nothing to close.
 
 from __future__ import annotations
 
+import html
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -122,3 +127,63 @@ def whole_steps(axes: Axes) -> None:
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f")))
+
+
+_ID = re.compile(r'(\bid="|url\(#|href="#)')
+
+
+def figure_to_svg(figure: Figure, name: str = "figure", title: str = "", description: str = "") -> str:
+    """One ``<svg>`` element, for a page or a file of its own.
+
+    Ids are derived from the content and prefixed with ``name``, so the text is reproducible and two
+    figures never share one. Text stays text; ink becomes ``currentColor``, the background transparent.
+
+    Args:
+        figure: what a renderer of this room returned.
+        name: prefix of every id; give each figure of a page its own.
+        title: a short name for screen readers.
+        description: what there is to see, for those who cannot.
+    """
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = prefixed(text, name)
+    text = re.sub(re.escape(INK), "currentColor", text, flags=re.IGNORECASE)
+    text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 system-ui, 'DejaVu Sans', sans-serif", text)
+    return _described(text, name, title, description).strip() + "\n"
+
+
+def prefixed(svg: str, name: str) -> str:
+    """The same picture with ``name`` before every id, and before every use of one.
+
+    >>> prefixed('<path id="a"/><use href="#a" fill="url(#a)"/>', "r1")
+    '<path id="r1-a"/><use href="#r1-a" fill="url(#r1-a)"/>'
+    """
+    return _ID.sub(rf"\g<1>{name}-", svg)
+
+
+def _described(svg: str, name: str, title: str, description: str) -> str:
+    """Adds role, title and description: an image without words is no image to some readers."""
+    head, rest = svg.split(">", 1)
+    if not title and not description:
+        return f'{head} role="presentation">{rest}'
+    used = [(tag, text) for tag, text in (("title", title), ("desc", description)) if text]
+    names = " ".join(f"{name}-{tag}" for tag, _ in used)
+    words = "".join(f'\n <{tag} id="{name}-{tag}">{html.escape(text)}</{tag}>' for tag, text in used)
+    return f'{head} role="img" aria-labelledby="{names}">{words}{rest}'
+
+
+def write_figures(folder: Path, figures: Mapping[str, Figure]) -> list[str]:
+    """Writes every figure as ``STEM.png`` and ``STEM.svg``; returns the paths of the PNGs, in order."""
+    written = []
+    for stem, figure in figures.items():
+        figure.savefig(folder / f"{stem}.png", dpi=160, facecolor="white")
+        (folder / f"{stem}.svg").write_text(figure_to_svg(figure, stem), encoding="utf-8")
+        written.append(str(folder / f"{stem}.png"))
+    return written

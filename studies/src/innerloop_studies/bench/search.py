@@ -19,9 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.choose.architectures.draws import CROP_BATCH, Draw
-from innerloop.choose.architectures.measure import Job, Seeds
-from innerloop.choose.architectures.pool import Bench
-from innerloop.choose.architectures.spaces import cell_space
+from innerloop.choose.architectures.measure import Bench, Job, Seeds
+from innerloop.choose.architectures.space import cell_space
 from innerloop.choose.scores.conditions import (
     PUBLISHED,
     SCORE_MEMORY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from innerloop.choose.rates.auto import advice_for, provisional
+from innerloop.choose.rates import advice_for, provisional
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.statistics import Interval
 from innerloop.experiment.fitting import fit_parts, judge

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, write_json_atomic
-from innerloop.report.plots.files import write_figures
+from innerloop.report.plots.style import write_figures
 from innerloop.runs.directory import create_run
 from innerloop.runs.manifest import actual_status, read_manifest, start_manifest, update_manifest
 from innerloop_studies import reproduce

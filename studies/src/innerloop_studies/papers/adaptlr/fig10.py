@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from innerloop.choose.rates.auto import advice_for
+from innerloop.choose.rates import advice_for
 from innerloop.core.statistics import Interval
 from innerloop.core.trees import count
 from innerloop.experiment.parts import build

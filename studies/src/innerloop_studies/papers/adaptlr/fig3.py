@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.choose.rates.auto import advice_for, provisional
+from innerloop.choose.rates import advice_for, provisional
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.losses import score
 from innerloop.core.statistics import Interval, mean_interval

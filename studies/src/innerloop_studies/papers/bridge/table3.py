@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from innerloop.report.plots.landscape import bars_figure
 from innerloop_studies.papers.bridge.pictures import (
     METHODS,
     SEEDS,
@@ -22,6 +21,7 @@ from innerloop_studies.papers.bridge.pictures import (
     smoke_counts,
     trained,
 )
+from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
 
 TITLE = "Bridge, Table 3: multi-task learning beside six meta-learners, on CIFAR-FS and FC100"

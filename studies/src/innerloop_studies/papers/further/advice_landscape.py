@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from innerloop.choose.advisor.asked import understand
-from innerloop.choose.advisor.estimates import closed_forms
-from innerloop.choose.advisor.problem import pose
-from innerloop.choose.pilot.agreement import agreement
+from innerloop.choose.agreement import agreement
+from innerloop.choose.estimates import closed_forms
+from innerloop.choose.problem import pose_advice
+from innerloop.choose.request import read_advise
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, geography
@@ -64,7 +64,7 @@ def gains_of(number: int, steps: int, episodes: int) -> Gains:
     settings, shots = environment(number)
     tasks = [f"tasks.settings.{name}={value!r}" for name, value in settings.items()]
     tasks += [f"tasks.shots={shots}", "tasks.queries=20", "tasks.noise=0.0", f"seed={number}"]
-    closed = closed_forms(pose(understand("linear-maml", [*tasks, "methods=[yours]"])))
+    closed = closed_forms(pose_advice(read_advise("linear-maml", [*tasks, "methods=[yours]"])))
     exact = geography(Geography(**settings), lr=closed.inner_lr, shots=shots).gain
     length = [f"outer.steps={steps}", "outer.batch=64", "outer.lr=0.5", f"eval.episodes={episodes}"]
     nal, maml = (

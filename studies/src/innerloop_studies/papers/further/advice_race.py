@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from innerloop.choose.advisor.methods import PICTURES
+from innerloop.choose.methods import PICTURES
 from innerloop_studies.papers.further.races import (
     SHARE,
     Case,

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.choose.advisor.asked import understand
-from innerloop.choose.advisor.problem import Problem, pose
-from innerloop.choose.advisor.race import race
-from innerloop.choose.advisor.recommend import ahead_of, is_beyond_chance, trained_row
-from innerloop.choose.pilot.budget import LEAST_STEPS
-from innerloop.choose.pilot.keep import Sitting
-from innerloop.choose.pilot.trials import MOST_TIMED, Trial, carry_out, timed
+from innerloop.choose.method_race import race_methods
+from innerloop.choose.problem import AdviceProblem, pose_advice
+from innerloop.choose.race import LEAST_STEPS, is_beyond_chance
+from innerloop.choose.recommend import ahead_of, trained_row
+from innerloop.choose.records import Session
+from innerloop.choose.request import read_advise
+from innerloop.choose.trials import MOST_TIMED, Trial, measure_recipes, run_trial, shorten
 from innerloop.core.errors import UserError
 from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.report.plots.style import INK
@@ -47,13 +47,13 @@ class Case(NamedTuple):
         """What tells two datasets of this name apart."""
         return content(self.data) if self.ways else ""
 
-    def posed(self, seed: int, *items: str) -> Problem:
+    def posed(self, seed: int, *items: str) -> AdviceProblem:
         """Methods and tasks."""
         if not self.ways:
             own = [f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}", "backbone=none"]
-            return pose(understand(self.data, [*own, *items]))
+            return pose_advice(read_advise(self.data, [*own, *items]))
         shape = [f"tasks.ways={self.ways}", f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}"]
-        return pose(understand(source(self.data), [*shape, "backbone=none", *items]))
+        return pose_advice(read_advise(source(self.data), [*shape, "backbone=none", *items]))
 
 
 class LongJob(NamedTuple):
@@ -102,14 +102,20 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
 
         def trial(name: str, steps: int, judged: int) -> Trial:
             return Trial(
-                entrant.short(steps, problem.queries), Path(folder) / name, name, steps, judged, LONG_SEED
+                shorten(entrant.recipe, steps, problem.queries),
+                Path(folder) / name,
+                name,
+                steps,
+                judged,
+                LONG_SEED,
             )
 
-        (costs,) = timed([entrant.short(MOST_TIMED, problem.queries)], 1).values()
-        tried = carry_out(trial("rehearsal", max(LEAST_STEPS, int(REHEARSED * seconds / costs.step)), 2))
+        short = [shorten(entrant.recipe, MOST_TIMED, problem.queries)]
+        (costs,) = measure_recipes(short, 1).values()
+        tried = run_trial(trial("rehearsal", max(LEAST_STEPS, int(REHEARSED * seconds / costs.step)), 2))
         step = tried.training_seconds / tried.steps if tried.scores else costs.step
         steps = max(LEAST_STEPS, int(seconds / step))
-        reached = carry_out(trial("long", steps, episodes))
+        reached = run_trial(trial("long", steps, episodes))
     return Long(reached.mean, reached.ci95, steps, reached.training_seconds)
 
 
@@ -120,9 +126,9 @@ def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) ->
     """
     problem = Case(*case).posed(seed, f"budget={max(1, round(seconds))}s")
     problem = problem._replace(entrants=[e for e in problem.entrants if e.name in methods])
-    with tempfile.TemporaryDirectory() as folder, _sitting(Path(folder)) as sitting:
-        went = race(problem, sitting)
-        took = sitting.clock()
+    with tempfile.TemporaryDirectory() as folder, _session(Path(folder)) as session:
+        went = race_methods(problem, session)
+        took = session.clock()
     rows = [trained_row(racer, 0) for racer in went.racers]
     gap = ahead_of(rows[0], rows[1], problem.better) if len(rows) > 1 else None
     steps = {row.method: row.steps for row in rows}
@@ -130,11 +136,11 @@ def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) ->
 
 
 @contextmanager
-def _sitting(folder: Path) -> Iterator[Sitting]:
+def _session(folder: Path) -> Iterator[Session]:
     """One process, and nothing told."""
     started = time.monotonic()
     silent = Progress(1, "race", 0, None, None, None)
-    yield Sitting(
+    yield Session(
         folder,
         1,
         0.0,

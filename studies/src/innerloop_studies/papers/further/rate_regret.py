@@ -11,7 +11,7 @@ import os
 import statistics
 from typing import Any
 
-from innerloop.choose.rate import NORMALISED, UNNORMALISED
+from innerloop.choose.rate_advice import NORMALISED, UNNORMALISED
 from innerloop.report.plots.panels import panels_figure
 from innerloop_studies.papers.further.rates import (
     GRID,

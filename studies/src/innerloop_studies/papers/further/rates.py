@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from innerloop.choose.rates.auto import advice_for, provisional
+from innerloop.choose.rates import advice_for, provisional
 from innerloop.core.errors import UserError
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.report.plots.panels import line, mark, panel
-from innerloop.theory.estimates.features import head_stacks
 from innerloop.theory.rate.bracket import step_divisor
+from innerloop.theory.rate.features import head_stacks
 from innerloop.theory.rate.forms import step_rates
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from innerloop.report.plots.landscape import Plane, planes_figure
 from innerloop.theory.landscape.geography import Geography, environment, geography
+from innerloop_studies.papers.figures import Plane, planes_figure
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Landscape, Figure 1: four environments, where NAL and MAML start, and the gain"
@@ -17,6 +17,7 @@ R_LARGE, SPREAD = 2.0, 0.4  # R²/r_H = 10, the ratio of Figure 3 (c, d); the pa
 def run(scale: str, say: Say) -> Reproduction:
     """Closed forms only, so every scale is the full setting."""
     del scale
+
     environments = {
         "(a) equal hardness": Geography(DIM, 0.9, 0.9, R_LARGE, SPREAD, SPREAD),
         "(b) near centres": Geography(DIM, 0.1, 0.9, 0.4, SPREAD, SPREAD),

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 
 import innerloop_studies.papers.landscape.linear as linear
-from innerloop.report.plots.landscape import INKS
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
 from innerloop.theory.landscape.batch import compare
 from innerloop.theory.landscape.forms import adapted_curvature, excess_risk
+from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import ends_row
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -95,6 +95,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _panels(shots: int, column: Column) -> list[Panel]:
+
     def one(title: str, nal: Curve, maml: Curve, heights: dict[str, float]) -> Panel:
         curves = []
         for name, curve in (("NAL", nal), ("MAML", maml)):

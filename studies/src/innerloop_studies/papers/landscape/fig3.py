@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from innerloop.report.plots.landscape import INKS
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, geography, step_curvature
+from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import (
     ends,
     ends_row,

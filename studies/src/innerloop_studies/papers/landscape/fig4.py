@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.report.plots.landscape_fields import Field, fields_figure
+from innerloop_studies.papers.figures import Field, fields_figure
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Landscape, Figures 4, 5 and 6: loss landscapes of neurons, before and after a step"

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.report.plots.landscape import INKS
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure, points
+from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import intervals
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
@@ -87,6 +87,7 @@ def _rows(ends: Ends) -> list[Row]:
 
 
 def _panels(ends: Ends) -> list[Panel]:
+
     def curve(name: str, values: list[float], ci95: list[float]) -> Line:
         return line(name, ends.rho, values, ink=INKS[name], points=points(ends.rho, values, ci95))
 

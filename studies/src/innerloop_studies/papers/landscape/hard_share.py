@@ -17,11 +17,11 @@ from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.report.plots.landscape import bars_figure
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
 from innerloop.training.execution.plan import Plan
+from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.landscape.images import bar
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
@@ -262,6 +262,7 @@ FAILS: tuple[str, ...] = (
 
 
 def _figure(by_case: Mapping[str, ByArm]) -> Figure:
+
     groups = {
         f"{case}, {kind} test tasks": {arm: bar(_over_seeds(runs, kind)) for arm, runs in arms.items()}
         for case, arms in by_case.items()

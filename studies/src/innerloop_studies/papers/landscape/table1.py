@@ -10,10 +10,10 @@ from innerloop.core.random import derive_seed
 from innerloop.data.glyphs import glyphs
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
-from innerloop.report.plots.landscape import bars_figure
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind
 from innerloop.tasks.hard_groups import group_errors
+from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.landscape.images import (
     ADAM,
     BASELINE,

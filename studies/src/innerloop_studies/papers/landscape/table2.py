@@ -10,9 +10,9 @@ import numpy as np
 from innerloop.data.glyphs import glyphs
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource, NumberedFiles
-from innerloop.report.plots.landscape import bars_figure
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind
+from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.landscape.images import (
     ADAM,
     SGD,

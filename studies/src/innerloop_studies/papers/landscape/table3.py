@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from innerloop.report.plots.landscape import INKS
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, step_curvature
 from innerloop.training.reweighted import hard_weights
+from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import ends, geography_drawer
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -75,6 +75,7 @@ def _panels(by_method: dict[str, Trials]) -> list[Panel]:
 
 
 def _points(name: str, y: list[float], spread: list[float] | None = None) -> Line:
+
     shift = 0.09 if name == "published" else -0.09
     measured = points([i + shift for i in range(len(y))], y, spread or [0.0] * len(y))
     return line(name, [], [], ink=INKS.get(name) or INKS[name.split(",")[0]], points=measured)

@@ -8,9 +8,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from innerloop.choose.architectures.size import count_parameters
-from innerloop.choose.architectures.space import random_candidate
-from innerloop.choose.architectures.spaces import cell_space
+from innerloop.choose.architectures.space import cell_space, count_parameters, random_candidate
 from innerloop.nets.cells.genotype import PUBLISHED, Genotype, from_table
 from innerloop.nets.cells.network import cell_network
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure

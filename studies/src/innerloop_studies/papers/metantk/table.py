@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from innerloop.core.statistics import mean_interval, paired_difference
-from innerloop.report.plots.landscape import bars_figure
+from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.metantk.nas import (
     CHANNELS,
     PRUNED,

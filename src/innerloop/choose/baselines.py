@@ -1,0 +1,234 @@
+"""What stands beside a race on the same fresh tasks: what needs no training, and what others trained.
+
+A pretrained network comes first: its features are computed in small batches and kept on disk, as long as its
+share of the budget lasts. The pictures that it came to are those that all other evaluations draw their tasks
+from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from innerloop.choose.advice import Row
+from innerloop.choose.problem import AdviceProblem
+from innerloop.choose.trials import on_pilot_tasks, pooled
+from innerloop.classify.backbone_evaluation import evaluate_backbone
+from innerloop.classify.backbones import Backbone, open_backbone, overlap
+from innerloop.classify.features import extract
+from innerloop.core.errors import UserError
+from innerloop.core.random import derive_seed
+from innerloop.core.statistics import mean_interval
+from innerloop.core.types import TaskBatch
+from innerloop.data.source import ImageSource, classes_of, only_rows
+from innerloop.evaluation.baselines import WORDS, colours, fixed_features, pixels
+from innerloop.experiment.data import Data, build_data
+from innerloop.experiment.fitting import by_heads
+from innerloop.experiment.heads import head_protocol
+from innerloop.experiment.kept import own_folder
+from innerloop.experiment.parts import Parts
+from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.weights import for_test
+from innerloop.nets.pretrained import PRETRAINED, is_installed
+from innerloop.tasks.few_shot import few_shot
+from innerloop.training.execution.plan import Plan
+
+SPLIT = "validation"
+
+
+class Ground(NamedTuple):
+    """The tasks of the last evaluation."""
+
+    recipe: Recipe
+    episodes: int
+    plan: Plan
+    pool: tuple[int, ...] = ()
+
+    @property
+    def whole(self) -> Data:
+        """All that the recipe means."""
+        return build_data(self.recipe)
+
+    @property
+    def data(self) -> Data:
+        """Tasks of the pool."""
+        return pooled(self.whole, self.pool) if self.pool else self.whole
+
+
+def ground_of(problem: AdviceProblem, episodes: int, seed: int, threads: int) -> Ground:
+    """The tasks that the last methods are judged on."""
+    recipe = problem.entrants[0].recipe
+    if problem.queries is not None:
+        judged = recipe.eval.model_copy(update={"queries": problem.queries})
+        recipe = recipe.model_copy(update={"eval": judged})
+    recipe = on_pilot_tasks(recipe, seed)
+    return Ground(recipe, episodes, Plan("loop", threads))
+
+
+def untrained(problem: AdviceProblem) -> dict[str, Callable[[AdviceProblem, Ground], Row]]:
+    """Trivial baselines by name: for pictures pixels, colours and untrained features; for numbers means."""
+    if problem.asked.kind == "pictures":
+        fixed = {"pixels": partial(_of_pictures, "pixels"), "colours": partial(_of_pictures, "colours")}
+        return {**fixed, "untrained": _untrained_network}
+    if problem.score == "mse":
+        return {name: partial(_mean, name) for name in ("task mean", "mean")}
+    return {}
+
+
+def _of_pictures(name: str, _: AdviceProblem, ground: Ground) -> Row:
+    protocol = head_protocol(ground.recipe, "none", ground.episodes)._replace(
+        head="centroid", normalise=False, copies=0, grid=(), ensemble=False
+    )
+    judged = by_heads(ground.recipe, ground.data, ground.plan, SPLIT)
+    of = {"pixels": pixels, "colours": colours}[name]
+    return _row(name, judged(fixed_features(of), {"none": torch.zeros(1)}, {}, protocol=protocol).scores)
+
+
+def _untrained_network(problem: AdviceProblem, ground: Ground) -> Row:
+    """The nearest class mean of the features of a network as it is drawn."""
+    parts = Parts(problem.entrants[0].recipe, ground.whole)
+    network, (params, buffers) = parts.network, for_test(parts.params, parts.buffers)
+    protocol = head_protocol(ground.recipe, network.norm, ground.episodes)._replace(
+        head="centroid", normalise=True, copies=0, grid=(), ensemble=False
+    )
+    judged = by_heads(ground.recipe, ground.data, ground.plan, SPLIT)
+    scale = parts.data.scale._asdict()
+    return _row("untrained", judged(network, params, buffers, protocol=protocol, **scale).scores)
+
+
+def _row(name: str, scores: list[float]) -> Row:
+    return Row(name, WORDS[name], "untrained", mean_interval(scores), len(scores), True, scores=tuple(scores))
+
+
+def _mean(name: str, _: AdviceProblem, ground: Ground) -> Row:
+    """The mean of a task's own support targets, or the mean over training tasks."""
+    batch = ground.whole.validation.episodes(range(ground.episodes))
+    train = ground.whole.train.episodes(range(ground.episodes))
+    if not isinstance(batch, TaskBatch) or not isinstance(train, TaskBatch):
+        raise UserError("tasks of unequal shapes have no mean here.")
+    everywhere = torch.cat([train.y_support, train.y_query], 1).mean((0, 1))
+    words, guess = {
+        "task mean": ("the mean of a task's support targets", batch.y_support.mean(1, keepdim=True)),
+        "mean": ("the mean over training tasks", everywhere.expand_as(batch.y_query[:, :1])),
+    }[name]
+    errors = _squared(batch.y_query, guess)
+    return Row(name, words, "untrained", mean_interval(errors), len(errors), True, scores=tuple(errors))
+
+
+def _squared(truth: Tensor, guess: Tensor) -> list[float]:
+    return [float(v) for v in (truth - guess).square().flatten(1).mean(1).double()]
+
+
+HEAD = "logistic"
+BATCH = 8
+"""Pictures between two looks at the clock, for every core."""
+MOST = 500
+"""Pictures of a pool at most: those of twenty 5-way tasks of 5 shots and 15 queries, if none came twice."""
+
+
+def installed_backbone() -> str | None:
+    """A pretrained network whose weights are on this machine; the first of them, which is the fastest."""
+    return next((name for name in PRETRAINED if is_installed(name)), None)
+
+
+def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
+    """Validation pictures in the order in which they are looked at: what a task asks of a class at a time.
+
+    A class is drawn from as soon as it has its shots and queries, so that the first few batches make tasks.
+    """
+    each = _of_a_class(recipe)
+    generator = np.random.default_rng(derive_seed(recipe.eval.seed, "pool"))
+    classes = [
+        generator.permutation(np.arange(source.starts[c], source.starts[c + 1])).tolist()
+        for c in generator.permutation(classes_of(source, SPLIT))
+    ]
+    blocks = range(0, max(map(len, classes)), each)
+    return [row for start in blocks for rows in classes for row in rows[start : start + each]]
+
+
+def _of_a_class(recipe: Recipe) -> int:
+    """Pictures that tasks ask of a class."""
+    return max(kind.shape.shots + kind.shape.queries for kind in build_kinds(recipe, training=False))
+
+
+def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[int, ...]:
+    """Those of some pictures that tasks can be drawn from; none where they do not suffice for a task."""
+    classes = (np.searchsorted(source.starts, np.array(rows, np.int64), "right") - 1).tolist()
+    enough, counts = _of_a_class(recipe), Counter(classes)
+    kept = tuple(row for row, of in zip(rows, classes, strict=True) if counts[of] >= enough)
+    kinds = tuple(build_kinds(recipe, training=False))
+    try:
+        few_shot(only_rows(source, kept, SPLIT), SPLIT, recipe.eval.seed, kinds, recipe.tasks.balanced)
+    except UserError:
+        return ()
+    return kept
+
+
+def looked_at(
+    backbone: Backbone, ground: Ground, source: ImageSource, share: float, left: Callable[[], float]
+) -> tuple[int, ...]:
+    """Pictures whose features were computed, or kept before, within a share of the time; empty if too few."""
+    compute, end = partial(extract, backbone, threads=ground.plan.threads), left() - share
+    rows: list[int] = []
+    step = BATCH * ground.plan.threads
+    for start in range(0, len(ground.pool), step):
+        if left() <= 0 or (left() <= end and usable(ground.recipe, source, rows)):
+            break
+        some = ground.pool[start : start + step]
+        compute(list(_items(source, ground.recipe, some)))
+        rows += some
+    return usable(ground.recipe, source, rows)
+
+
+def _items(source: ImageSource, recipe: Recipe, rows: Sequence[int]) -> Iterator[Any]:
+    """Files in the size that they have, where the pictures are files."""
+    folder = _folder(recipe)
+    return (source.images[row] if folder is None else folder / source.files(row) for row in rows)
+
+
+def _folder(recipe: Recipe) -> Any:
+    return None if recipe.data.rotations else own_folder(recipe.data.name)
+
+
+def pretrained(
+    problem: AdviceProblem, ground: Ground, name: str, share: float, left: Callable[[], float]
+) -> tuple[Ground, Row | None]:
+    """A pretrained network with a logistic head on tasks of as many pictures as the time allows."""
+    started, backbone, source = time.perf_counter(), open_backbone(name), ground.whole.pictures
+    rows = looked_at(backbone, ground, source, share, left)
+    if not rows:
+        return ground, None
+    ground = ground._replace(pool=rows)
+    protocol = head_protocol(ground.recipe, backbone.network.norm, ground.episodes)._replace(
+        head=HEAD, C=1.0, normalise=True, copies=0, grid=(), ensemble=False
+    )
+    judged = evaluate_backbone(
+        backbone,
+        ground.data.pictures,
+        protocol,
+        SPLIT,
+        folder=_folder(ground.recipe),
+        kinds=build_kinds(ground.recipe, training=False),
+        balanced=ground.recipe.tasks.balanced,
+        plan=ground.plan,
+    )
+    return ground, Row(
+        name,
+        f"{name} with a logistic head",
+        "pretrained",
+        judged.interval,
+        ground.episodes,
+        fresh=True,
+        seconds=time.perf_counter() - started,
+        parameters=sum(value.numel() for value in backbone.params.values()),
+        note=overlap(backbone.seen, problem.recipe.data.name) or "",
+        scores=tuple(judged.scores),
+    )

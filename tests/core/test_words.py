@@ -34,10 +34,9 @@ from innerloop.training import choose_plan, fit, initial_state, make_optimiser
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
 BELOW_RECIPES = (
-    *("core", "runs", "execution", "plots", "nets", "solvers", "data", "features", "kernels"),
-    *("theory", "tasks", "learners", "objectives", "training", "evaluation", "search", "advice"),
+    *("core", "nets", "solvers", "kernels", "theory", "data", "tasks", "learners", "training", "evaluation"),
 )
-ABOUT_RECIPES = ("learners/taxonomy.py", "learners/objectives/table.py")
+ABOUT_RECIPES = ("learners/taxonomy.py", "learners/table.py")
 """Make tables of the documentation, which say what a recipe calls learners and objectives: no messages."""
 
 

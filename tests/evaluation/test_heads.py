@@ -306,7 +306,7 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
     grid = evaluate_run(run, ["eval.C_grid=[0.1,1.0]"])
     assert {row.C for row in grid.grid[:-1]} >= {0.1, 1.0}
     assert grid.grid[-1].C is None
-    read_again = judged_from({**read_json(grid.file), "file": grid.file}, run)
+    read_again = judged_from({**read_json(grid.file), "file": grid.file})
     assert read_again == grid._replace(protocol=plain(grid.protocol))
     assert [baseline.name for baseline in grid.baselines] == ["pixels", "colours", "untrained"]
     for head in [*HEADS, "finetune", "learner"]:

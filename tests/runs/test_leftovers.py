@@ -11,7 +11,7 @@ from innerloop.core.errors import UserError
 from innerloop.experiment.run import resume
 from support.places import FIXTURES
 
-RUN = FIXTURES / "runs-0.1" / "sine-maml"
+RUN = FIXTURES / "runs" / "sine-maml"
 
 
 def test_whoever_goes_on_with_a_run_clears_up_after_kills(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from innerloop.cli.main import main
 from support.places import ROOT
 
-RUN = ROOT / "tests" / "fixtures" / "runs-0.1" / "sine-maml"
+RUN = ROOT / "tests" / "fixtures" / "runs" / "sine-maml"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_the_released_rates() -> None:
     schedule = build(
         load_recipe(
             "cifar-fs-metaoptnet",
-            ["data.name=glyphs", "tasks.shots=5", "model.kind=conv4", "model.settings={}", "model.filters=4"],
+            ["data.name=glyphs", "tasks.shots=5", "model.kind=conv4", "model.filters=4"],
         )
     ).schedule
     shares = {0: 1.0, 19_999: 1.0, 20_000: 0.06, 39_999: 0.06, 40_000: 0.012, 50_000: 0.0024, 59_999: 0.0024}
@@ -34,7 +34,9 @@ def test_factors_without_milestones_are_refused() -> None:
     with pytest.raises(UserError, match=r"shares of outer\.lr above 0"):
         load_recipe("sine-maml", ["outer.schedule=step", "outer.factors=[0.1,0]"])
     with pytest.raises(UserError, match=r"outer\.milestones must rise"):
-        load_recipe("sine-maml", ["outer.milestones=[0.5,0.2]", "outer.factors=[0.1,0.2]"])
+        load_recipe(
+            "sine-maml", ["outer.schedule=step", "outer.milestones=[0.5,0.2]", "outer.factors=[0.1,0.2]"]
+        )
     with pytest.raises(UserError, match="give one for each"):
         make_schedule("step", 10, [0.5], factors=[0.1, 0.2])
 

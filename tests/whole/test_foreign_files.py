@@ -185,7 +185,7 @@ def by_json(file: Path) -> Callable[[Any], None]:
 @pytest.mark.slow
 def test_runs_and_recipes(ran: Ran, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(ROOT / "tests" / "fixtures" / "runs-0.1" / "sine-maml", run)
+    shutil.copytree(ROOT / "tests" / "fixtures" / "runs" / "sine-maml", run)
     if not (run / "manifest.json").is_file():
         (run,) = (file.parent for file in run.rglob("manifest.json"))
     read = load_run(run)

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("own_folder", "own_data")
 SHORT, LONG = 25, 10_000
 AT_ONCE = 10  # damaged runs that are listed together: a list takes as long as a look at one of them
 CASES = pytest.mark.parametrize("cases", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)])
-RUN = FIXTURES / "runs-0.1" / "sine-maml"
+RUN = FIXTURES / "runs" / "sine-maml"
 
 
 def answered(work: Callable[[], Any]) -> Any:

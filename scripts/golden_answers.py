@@ -14,7 +14,7 @@ UNSURE = re.compile(
 )
 """Keys whose values depend on the machine or the moment."""
 WORDS = (
-    (re.compile(r"\d{8}-\d{6}(-s\d+)?(-\d+)?"), "<moment>"),
+    (re.compile(r"\d{8}-\d{6}(-s\d+)?(-\d+)?|\d{4}-\d\d-\d\dT[\d:.]+([+-][\d:]+|Z)?"), "<moment>"),
     (re.compile(r"\b\d[\d.,]*(e-?\d+)? (s|ms|min|h|MB|kB|GB|seconds|minutes)\b"), "<amount>"),
     (re.compile(r"\b(torch|innerloop|numpy) \d[\w.+]*"), r"\1 <version>"),
 )

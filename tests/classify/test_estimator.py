@@ -52,7 +52,7 @@ def test_probabilities_are_scikit_learns_on_the_same_features(adapted):
     model = clone(model).set_params(calibrate=False).fit(new[::4], labels[::4])
     with torch.no_grad():
         x = torch.from_numpy(new.copy()).permute(0, 3, 1, 2).float() / 255
-        body = model.backbone
+        body = model.backbone.backbone
         z = body.network.features(body.params, body.buffers, x, "stored")[0]
     z = torch.nn.functional.normalize(z, dim=-1).double().numpy()
     theirs = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000).fit(z[::4], labels[::4])

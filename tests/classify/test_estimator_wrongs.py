@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def test_labels_come_back_as_they_were(
     again = FewShotClassifier.load(trained.save(tmp_path / "model"))
     assert again.classes_.tolist() == trained.classes_.tolist()
     assert again.classes_.dtype == trained.classes_.dtype
-    kinds = [[type(name) for name in model.adapted_.names] for model in (again, trained)]
+    kinds = [[type(name) for name in model.predictor_.learned.names] for model in (again, trained)]
     assert kinds[0] == kinds[1]
     assert again.score(pictures[:60], y) == before
     assert before > 0
@@ -71,44 +70,6 @@ def test_labels_that_no_file_holds_are_refused(
     trained.fit(pictures[:40:4], [(i // 5, "x") for i in range(10)])
     with pytest.raises(UserError, match="use text or numbers"):
         trained.save(tmp_path / "model")
-
-
-def test_files_of_the_first_format_are_read(pictures: np.ndarray, tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    path = tmp_path / "model.safetensors"
-    trained = fitted().set_params(calibrate=False)  # these formats knew of no temperature
-    tensors, settings = earlier(trained.fit(pictures[:40:4], ["a"] * 5 + ["b"] * 5))
-    about = {"settings": settings, "shape": [28, 28, 1]}
-    first = {**about, "format": "innerloop-few-shot-classifier-1", "classes": ["a", "b"]}
-    second = {**about, "format": "innerloop-few-shot-classifier-2", "normalised": True}
-    second["classes"] = [["str", "a"], ["str", "b"]]
-    for adapted in (first, second):
-        save_file(tensors, path, {"innerloop": json.dumps(adapted)})
-        again = FewShotClassifier.load(path)
-        assert np.array_equal(again.predict_proba(pictures[:40]), trained.predict_proba(pictures[:40]))
-        assert again.get_params() | UNLIKE == trained.get_params() | UNLIKE
-    unadapted = {name: value for name, value in tensors.items() if name.startswith(("params", "buffers"))}
-    save_file(unadapted, path, {"innerloop": json.dumps({**about, "format": second["format"]})})
-    again = FewShotClassifier.load(path)
-    with pytest.raises(UserError, match="fit it to examples first"):
-        again.predict(pictures[:2])
-    again.set_params(calibrate=False).fit(pictures[:40:4], ["a"] * 5 + ["b"] * 5)
-    assert np.array_equal(again.predict_proba(pictures[:40]), trained.predict_proba(pictures[:40]))
-
-
-def earlier(model: FewShotClassifier) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Tensors and settings as the first two formats had them; their Conv4 had one output."""
-    state, kept = model.adapted_.state, dict(model.backbone.params)
-    kept |= {"head.weight": kept["head.weight"][:1].clone(), "head.bias": kept["head.bias"][:1].clone()}
-    groups = {
-        "params": kept,
-        "buffers": model.backbone.buffers,
-        "task": state.buffers,
-        "head": {"weight": state.weight, "bias": state.bias},
-    }
-    tensors = {f"{g}/{n}": value.clone() for g, members in groups.items() for n, value in members.items()}
-    return tensors, {**QUICK, "norm": "running", "head": "logistic", "C": 1.0, "normalise": True}
 
 
 def test_fitting_again_forgets_the_head(pictures: np.ndarray) -> None:
@@ -157,7 +118,7 @@ def test_transductive_queries_are_judged_together(pictures: np.ndarray) -> None:
     model = fitted(norm="transductive").fit(pictures[:40:4], ["a"] * 5 + ["b"] * 5)
     x = torch.from_numpy(pictures[:300].copy()).permute(0, 3, 1, 2).float() / 255
     with torch.no_grad():
-        body, head = model.backbone, model.adapted_.state
+        body, head = model.backbone.backbone, model.predictor_.learned.state
         z = body.network.features(body.params, body.buffers, x, "batch")[0].double()
         z = torch.nn.functional.normalize(z, dim=-1)
         expected = (z @ head.weight.T + head.bias).softmax(-1)
@@ -176,13 +137,15 @@ def test_a_bad_head_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, 
 
 def test_numbers_that_are_none_are_named(trained: FewShotClassifier, pictures: np.ndarray) -> None:
     spoilt = FewShotClassifier(verbose=False)
-    params = {name: value.clone() for name, value in trained.backbone.params.items()}
+    params = {name: value.clone() for name, value in trained.backbone.backbone.params.items()}
     params["conv1.weight"][0] = torch.nan
-    spoilt.backbone = trained.backbone._replace(params=params)
+    spoilt.backbone = trained.backbone._replace(backbone=trained.backbone.backbone._replace(params=params))
     with pytest.raises(UserError, match=r"not finite \(conv1.weight\)"):
         spoilt.fit(pictures[:40:4], ["a"] * 5 + ["b"] * 5)
-    good = trained.fit(pictures[:40:4], ["a"] * 5 + ["b"] * 5).adapted_
-    spoilt.adapted_ = good._replace(state=good.state._replace(bias=good.state.bias * torch.nan))
+    good = trained.fit(pictures[:40:4], ["a"] * 5 + ["b"] * 5).predictor_
+    state = good.learned.state
+    classes = good.learned._replace(state=state._replace(bias=state.bias * torch.nan))
+    spoilt.predictor_ = good._replace(classes=classes)
     with pytest.raises(UserError, match="gives no number for 2 of 2 pictures"):
         spoilt.predict(pictures[:2])
 
@@ -236,5 +199,6 @@ def test_training_does_not_mind_inference_mode() -> None:
     with torch.inference_mode():
         inside = FewShotClassifier(verbose=False).pretrain(pictures, labels, **small)
     outside = FewShotClassifier(verbose=False).pretrain(pictures, labels, **small)
-    for mine, theirs in zip(inside.backbone.params.values(), outside.backbone.params.values(), strict=True):
+    first, second = (model.backbone.backbone.params.values() for model in (inside, outside))
+    for mine, theirs in zip(first, second, strict=True):
         assert torch.equal(mine, theirs)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from innerloop.classify import Backbone, FewShotClassifier
 from innerloop.classify.card import card, card_file
-from innerloop.classify.export import export_adapted
+from innerloop.classify.export import export_predictor
 from innerloop.classify.graph import Graph
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
@@ -86,7 +86,7 @@ class Compared(NamedTuple):
 
 def compared(model: FewShotClassifier, path: Path) -> Compared:
     run, about = reloaded(path)
-    graph = Graph(model.adapted_, model.unsure_below)
+    graph = Graph(model.predictor_, model.unsure_below)
     identical, flags, apart = [], [], []
     for shape, count in (((41, 33), 18), ((90, 51), 1)):
         some = [image.resize(shape) for image in pictures(6)[0][:count]]
@@ -112,7 +112,7 @@ def test_a_program_says_exactly_what_the_classifier_says(backbone: Backbone, tmp
     assert (identical, flags) == (True, True)
     assert apart < SINGLE_SUMMED
     assert about["classes"] == list(NAMES)
-    assert about["temperature"] == model.adapted_.temperature != 1.0
+    assert about["temperature"] == model.predictor_.temperature != 1.0
     assert about["input"]["shape"] == ["batch", "height", "width", 3]
     assert about["unsure_below"] == 0.6
     assert sum(model.predict_sure(pictures(6)[0]).unsure) > 0
@@ -216,8 +216,8 @@ def test_a_card_says_what_the_numbers_say(backbone: Backbone) -> None:
     assert "| ant | 4 |" in text
     assert r"| cow\|\<b\> | 4 |" in text
     assert "<b>" not in text
-    assert f"a temperature of {model.adapted_.temperature:.4g}" in text
-    assert f"farther than {model.adapted_.sureness.novelty.threshold:.4g}" in text
+    assert f"a temperature of {model.predictor_.temperature:.4g}" in text
+    assert f"farther than {model.predictor_.learned.sureness.novelty.threshold:.4g}" in text
     assert "logistic head, C=1" in text
     assert "does not know the licence" in text
     assert FewShotClassifier.load(model.save("again")).card("x").count("| ant | 4 |") == 1
@@ -285,7 +285,7 @@ def test_the_command_writes_a_graph_and_a_card(
     images, _ = pictures(2)
     ready = given([image.resize((28, 28)) for image in images])
     with torch.no_grad():
-        expected = Graph(model.adapted_, 0.5, fixed=True)(torch.from_numpy(ready))["probabilities"].numpy()
+        expected = Graph(model.predictor_, 0.5, fixed=True)(torch.from_numpy(ready))["probabilities"].numpy()
     assert np.array_equal(run(ready)["probabilities"], expected)
     text = Path(told["card"]).read_text(encoding="utf-8")
     assert "| made by | `innerloop export` |" in text
@@ -330,5 +330,5 @@ def test_a_file_that_says_something_else_is_not_written(
     monkeypatch.setitem(files.WRITERS, ".pt2", shifted)
     monkeypatch.setattr(Graph, "capture", lambda _: None)
     with pytest.raises(UserError, match="was not written"):
-        export_adapted(fitted(backbone).adapted_, tmp_path / "model.pt2")
+        export_predictor(fitted(backbone).predictor_, tmp_path / "model.pt2")
     assert not [path for path in tmp_path.iterdir() if "model" in path.name]

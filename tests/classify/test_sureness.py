@@ -18,7 +18,8 @@ from innerloop.classify import (
     learning_curve,
     sureness_of,
 )
-from innerloop.classify.left_out import HeldOut, Way, class_means, divisions, nearest
+from innerloop.classify.cross_validation import HeldOut, class_means, divisions, nearest
+from innerloop.classify.heads import HeadSettings
 from innerloop.classify.sureness import share_of
 from innerloop.evaluation.heads import fit_heads, head_scores
 from innerloop.testing.closeness import ROUNDED, SOLVED
@@ -56,7 +57,7 @@ def test_uneven_classes_always_keep_an_example_to_learn_from():
 @pytest.mark.parametrize("shots", [2, 5])
 def test_held_out_scores_are_those_of_a_loop_with_scikit_learn(shots):
     z, y, _, _ = drawn(shots=shots)
-    held_out = hold_out(z, y, 4, Way("logistic", 0.8, True), seed=1)
+    held_out = hold_out(z, y, 4, HeadSettings("logistic", 0.8, True), seed=1)
     x, row = (z / z.norm(dim=1, keepdim=True)).numpy(), 0
     for division in divisions(y.numpy(), 1):
         model = LogisticRegression(C=0.8, tol=1e-12, solver="newton-cholesky")
@@ -81,7 +82,7 @@ def test_leaving_out_one_alone_would_be_unfair():
             hits.append(LogisticRegression(C=0.1).fit(x[kept], y[kept]).predict(x[[out]])[0] == y[out])
     assert np.mean(hits) < 0.2
     fair = [
-        expected_accuracy(hold_out(*_noise(seed), ways, Way("logistic", 0.1)), "ab").accuracy.value
+        expected_accuracy(hold_out(*_noise(seed), ways, HeadSettings("logistic", 0.1)), "ab").accuracy.value
         for seed in range(30)
     ]
     assert abs(np.mean(fair) - 0.5) < 0.12

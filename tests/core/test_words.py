@@ -30,8 +30,7 @@ from innerloop.runs.directory import create_run, list_runs
 from innerloop.tasks import Sampler
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
-from innerloop.training import choose_plan, initial_state, make_optimiser
-from innerloop.training import loop as fit
+from innerloop.training import choose_plan, fit, initial_state, make_optimiser
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
 BELOW_RECIPES = (

@@ -100,9 +100,8 @@ def test_python_values_reach_the_recipe_as_they_are() -> None:
     recipe = il.Experiment(
         "sine-maml",
         tasks={"settings": {"amplitude": [0.5, 2.0]}, "noise": np.float64(0.25)},
-        model={"hidden": (8, 8), "weight_var": None},
+        model={"hidden": (8, 8), "weight_var": None, "init": Path("some/where")},
         outer={"options": {"weight_decay": 0.1}},
-        data={"name": Path("some/where")},
         description='a "quoted" line # not a comment',
     ).recipe
     assert recipe.tasks.settings == {"amplitude": [0.5, 2.0]}
@@ -110,7 +109,7 @@ def test_python_values_reach_the_recipe_as_they_are() -> None:
     assert recipe.model.hidden == [8, 8]
     assert recipe.model.weight_var is None
     assert recipe.outer.options == {"weight_decay": 0.1}
-    assert recipe.data.name == "some/where"
+    assert recipe.model.init == "some/where"
     assert recipe.description == 'a "quoted" line # not a comment'
 
 

@@ -96,7 +96,7 @@ def set_to(value: Any, *path: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-SURENESS = ("adapted", "sureness")
+SURENESS = ("classes", "sureness")
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ SURENESS = ("adapted", "sureness")
         set_to(-1.0, *SURENESS, "novelty", 0),
         set_to(7.0, *SURENESS, "expected", "accuracy", 0),
         set_to(math.nan, *SURENESS, "expected", "by_class", 0, 1),
-        set_to(["str", "a"], "adapted", "classes", 1),
-        set_to([["str", name] for name in "abc"], "adapted", "classes"),
-        set_to([3], "adapted", "counts"),
-        set_to([3, -3], "adapted", "counts"),
+        set_to(["str", "a"], "classes", "names", 1),
+        set_to([["str", name] for name in "abc"], "classes", "names"),
+        set_to([3], "classes", "counts"),
+        set_to([3, -3], "classes", "counts"),
         set_to(math.nan, "arguments", "unsure_below"),
     ],
 )

@@ -24,8 +24,7 @@ import innerloop
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.testing.closeness import CHAINED, ROUNDED
-from innerloop.training import Plan, initial_state
-from innerloop.training import loop as fit
+from innerloop.training import Plan, fit, initial_state
 from oracles.patience import PATIENCE
 from support.places import GOLDEN, TESTS
 

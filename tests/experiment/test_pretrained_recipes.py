@@ -17,10 +17,10 @@ from innerloop.core.files import read_json
 from innerloop.experiment import pretrained
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pretrained import own_scale, seen_notes
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.recipe.trust import foreign_code
-from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sizes import Sizes
 from innerloop.nets import backbone
@@ -70,11 +70,11 @@ def test_a_run_starts_from_published_weights_and_keeps_their_scale(
     assert read_manifest(run)["data"]["mean"] == [127 / 255] * 3
     monkeypatch.setattr(pretrained, "published_weights", lambda _: pytest.fail("they are needed again"))
     assert evaluate_run(run, []).notes == result.notes
-    predictor = load_model(run).predictor
-    assert predictor.look.mean == [127 / 255] * 3
-    moved = (predictor.params["stem.weight"] - published["stem.weight"]).abs().max()
+    predictor = load_model(run)
+    assert predictor.backbone.preprocessing.mean == (127 / 255,) * 3
+    moved = (predictor.backbone.params["stem.weight"] - published["stem.weight"]).abs().max()
     assert 0 < float(moved) < 100 * asked.outer.lr  # one step away
-    assert predictor.params["head.weight"].shape == (2, 1280)
+    assert predictor.backbone.params["head.weight"].shape == (2, 1280)
 
 
 def test_networks_with_a_scale_of_their_own() -> None:
@@ -131,12 +131,12 @@ def test_a_run_is_a_backbone_too(tmp_path: Path) -> None:
     net = run_backbone(run)
     files = sorted((tmp_path / "pictures").rglob("*.png"))[:3]
     features = extract(net, files, cache=tmp_path / "cache")
-    predictor = load_model(run).predictor
+    predictor = load_model(run)
     x = predictor.batch([str(file) for file in files])
     with torch.no_grad():
-        z, _ = predictor.network.features(predictor.params, predictor.buffers, x, "stored")
+        z, _ = predictor.network.features(net.params, net.buffers, x, "stored")
     np.testing.assert_allclose(features.values, z.flatten(1).numpy(), rtol=SINGLE_CHAINED, atol=SINGLE_SUMMED)
-    assert net.preprocessing.mean == tuple(predictor.look.mean or ())
-    together = predictor._replace(network=predictor.network._replace(norm="transductive"))
+    assert net.preprocessing.mean is not None
+    together = predictor._replace(backbone=net._replace(network=net.network._replace(norm="transductive")))
     with pytest.raises(UserError, match="no features of its own"):
         backbone_of(together)

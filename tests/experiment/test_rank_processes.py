@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from innerloop.cli import launch as launching
 from innerloop.cli import ranks as cli_ranks
+from innerloop.cli import ranks as launching
 from innerloop.cli.main import main
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts

@@ -26,8 +26,7 @@ from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_equal
-from innerloop.training import Plan, TrainState, initial_state, make_optimiser
-from innerloop.training import loop as fit
+from innerloop.training import Plan, TrainState, fit, initial_state, make_optimiser
 from innerloop.training.loop import Validation
 from innerloop.training.optimisers import optimiser_classes
 from innerloop.training.state import in_order, state_from

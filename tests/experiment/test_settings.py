@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
 from innerloop.experiment.recipe.problems import allowed, known_settings
-from innerloop.experiment.recipe.schema import Model, Outer, Recipe
+from innerloop.experiment.recipe.schema import Model, Outer, Recipe, absent
 from innerloop.experiment.recipe.settings import (
     make_recipe,
     parse_assignments,
@@ -90,7 +90,7 @@ def test_settings_reach_their_section() -> None:
             "tasks.settings.range=[0,1]",
             "outer.options.weight_decay=1e-4",
             "outer.options.betas=[0.9,0.99]",
-            "model={filters=8, norm='group'}",
+            "model={bias=false, activation='tanh'}",
         ],
     )
     assert (recipe.inner.lr, recipe.inner.steps, recipe.inner.split) == (0.1, 2, False)
@@ -99,7 +99,7 @@ def test_settings_reach_their_section() -> None:
     assert isinstance(recipe.outer.steps, int)
     assert recipe.outer.options == {"weight_decay": 1e-4, "betas": [0.9, 0.99]}
     assert recipe.tasks.settings == {"dim": 2, "range": [0, 1]}
-    assert (recipe.model.hidden, recipe.model.filters, recipe.model.norm) == ([64, 64], 8, "group")
+    assert (recipe.model.hidden, recipe.model.bias, recipe.model.activation) == ([64, 64], False, "tanh")
 
 
 def test_the_base_is_not_changed() -> None:
@@ -111,11 +111,12 @@ def test_the_base_is_not_changed() -> None:
 def test_none_means_none_only_where_the_schema_has_no_such_word() -> None:
     base = {"tasks": {"n_tasks": 5}, "inner": {"test_steps": 3}}
     recipe = make_recipe(
-        base, ["tasks.n_tasks=none", "inner.test_steps=None", "model.norm=none", "inner.method=none"]
+        base, ["tasks.n_tasks=none", "inner.test_steps=None", "model.kind=conv4", "model.norm=none"]
     )
     assert recipe.tasks.n_tasks is None
     assert recipe.inner.test_steps is None
-    assert (recipe.model.norm, recipe.inner.method) == ("none", "none")
+    assert recipe.model.norm == "none"
+    assert make_recipe({}, ["inner.method=none"]).inner.method == "none"
     assert make_recipe({}, ["tasks.settings.scale=none"]).tasks.settings == {"scale": "none"}
 
 
@@ -148,7 +149,8 @@ def test_all_problems_at_once() -> None:
         "unknown setting 'zebra'; `innerloop show sine-maml --schema` lists them all",
         "inner.lr must be finite, not nan",
         "model.hidden must be a list of whole numbers such as [40, 40], not 64",
-        f"inner.method must be {', '.join(list(LEARNERS)[:-1])} or none, not 'mamll' (did you mean 'maml'?)",
+        f"inner.method must be {', '.join(list(LEARNERS)[:-1])} or none, or package.module:factory, not "
+        "'mamll' (did you mean 'maml'?)",
         "inner.steps must be a whole number of at least 0, not -1",
         "inner.split must be true or false, not 'maybe'",
         "outer.factor must be a number above 0 and below 1, not 3",
@@ -190,22 +192,21 @@ def test_an_unknown_setting_of_a_file_hides_nothing() -> None:
         "tasks.shots must be a whole number of at least 1, not 'x'",
         "inner.steps must be a whole number of at least 0, not -1 (in mine.toml)",
         "unknown setting 'inner.stpes' (did you mean 'inner.steps'?) (in mine.toml)",
+        "unknown setting 'inner.online' with inner.method=maml: it is for inner.method=anil.",
         "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100.",
-        "inner.online follows the last layer's features: set inner.method=anil and inner.optimiser=sgd, or "
-        "inner.online=off.",
     ]
 
 
 def test_doubts_about_what_was_typed_stand_beside_the_mistakes() -> None:
     with pytest.raises(UserError) as caught:
-        make_recipe({}, ["inner.stpes=3", "inner.lr=-1", "model.filters=8", "eval.C=x"])
+        make_recipe({}, ["inner.stpes=3", "inner.lr=-1", "tasks.resample=true", "eval.C=x"])
     assert str(caught.value).splitlines() == [
         "unknown setting 'inner.stpes' (did you mean 'inner.steps'?)",
         "eval.C must be a number above 0, not 'x'",
     ]
     climbs, unread = sorted(caught.value.__notes__)
     assert climbs.startswith("inner.lr=-1 is negative")
-    assert unread == "model.filters is not read: it is for model.kind=conv4."
+    assert unread == "tasks.resample is not read: it is for a given tasks.n_tasks."
 
 
 def test_problems_inside_a_list_of_tables_say_where() -> None:
@@ -286,10 +287,12 @@ def test_recipes_round_trip_through_toml(tmp_path: Path) -> None:
 
 
 def test_toml_of_a_recipe_is_complete() -> None:
-    """Every setting that is not none is written out, so that later defaults cannot change an old run."""
+    """Every setting that it has is written out, so that later defaults cannot change an old run."""
     text = recipe_to_toml(Recipe())
     for key, field in known_settings().items():
-        if field.default is not None:
+        if absent(Recipe(), [key]):
+            assert f"\n[{key}]" not in text
+        elif field.default is not None:
             assert f"{key.rpartition('.')[2]} = " in text or f"[{key}]" in text, key
 
 

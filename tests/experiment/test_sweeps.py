@@ -230,6 +230,7 @@ def test_random_draws_depend_on_their_number_and_more_can_be_drawn_later() -> No
     assert json.loads((three.folder / "sweep.json").read_text())["table"] == three.as_dict()["table"]
 
 
+@pytest.mark.slow
 @with_optuna
 @pytest.mark.usefixtures("in_workers")
 def test_a_sweep_that_draws_knows_after_a_stop_what_it_knew_before() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -14,16 +16,14 @@ from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.experiment.experiment import Experiment
 from innerloop.experiment.judged import Judged
-from innerloop.experiment.recipe.flat import unread_keys
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.problems import kind, known_settings
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
-from innerloop.experiment.recipe.unread import JUDGED, READERS, unread
+from innerloop.experiment.recipe.rules import JUDGED, UNUSED, unread, unread_keys
+from innerloop.experiment.recipe.schema import UNIONS, Recipe, absent
+from innerloop.experiment.recipe.settings import make_recipe, recipe_from_toml, recipe_to_toml
 from innerloop.experiment.run import evaluate_run, train
 from innerloop.experiment.sweeps.grid import make_cells, unread_in
 from innerloop.runs.directory import RECIPE
-from innerloop.runs.manifest import update_manifest
 
 TINY = {
     "tasks": {"shots": 2, "queries": 2},
@@ -43,6 +43,13 @@ SUPERVISED = {
     "outer": {"objective": "erm", "schedule": "step"},
     "eval": {"head": "centroid"},
 }
+
+
+STEPS = (
+    "inner.method=maml or fomaml or anil or boil or meta-sgd or maml-lslr or imaml or minibatchprox, and own "
+    "code"
+)
+TAGS = ("outer.objective", "outer.schedule", "run.track")  # another value has other settings
 
 
 def recipe(folder: Path, *others: dict[str, Any]) -> Recipe:
@@ -91,10 +98,12 @@ def numbers(evaluation: Judged) -> tuple[Any, ...]:
 )
 def test_what_is_called_unread_changes_no_number(others: tuple[Any, ...], tmp_path: Path) -> None:
     plain = recipe(tmp_path / "plain", *others)
-    keys = list(unread_keys(READERS, known_settings(), plain))
-    assert len(keys) > 15
+    there = [key for key in known_settings() if key not in absent(plain, [key])]
+    keys = list(unread_keys(UNUSED, there, plain))
+    assert len(there) < len(known_settings()) - 15
+    assert keys
     changed = with_unread_changed(plain, keys)
-    assert set(unread_keys(READERS, keys, changed)) == set(keys)
+    assert set(unread_keys(UNUSED, keys, changed)) == set(keys)
     first, second = (train(each, progress=False) for each in (plain, changed))
     assert numbers(first.evaluation) == numbers(second.evaluation)
 
@@ -103,8 +112,9 @@ def test_what_judging_is_said_not_to_read_changes_no_number(tmp_path: Path) -> N
     plain = recipe(tmp_path, {"inner": {"test_steps": 2}, "eval": {"shots": 3}})
     run = train(plain, progress=False).run
     trained = load_recipe(str(run))
-    keys = [k for k in known_settings() if unread(trained, [k], judging=True) and k != "outer.objective"]
-    assert {"outer.lr", "inner.steps", "tasks.shots", "run.seed", "model.filters"} <= set(keys)
+    there = [key for key in known_settings() if not absent(trained, [key])]
+    keys = [k for k in there if unread(trained, [k], judging=True) and k not in TAGS]
+    assert {"outer.lr", "inner.steps", "tasks.shots", "run.seed"} <= set(keys)
     changed = with_unread_changed(trained, keys).model_dump(exclude_none=True)
     split = [(key, *key.split(".")) for key in keys if key != "tasks.mixture"]
     typed = [f"{key}={json.dumps(changed[section][name])}" for key, section, name in split]
@@ -130,7 +140,7 @@ def test_learned_rates_are_not_set_by_judging() -> None:
         (["model.kind=conv4"], "model.hidden", "model.kind=mlp"),
         ([], "tasks.ways", "tasks.family=few-shot or supervised"),
         ([], "data.rotations", "tasks.family=few-shot or supervised"),
-        (["inner.method=protonet"], "inner.lr", "learners that take inner steps"),
+        (["inner.method=protonet"], "inner.lr", STEPS),
         ([], "outer.heads", "outer.objective=multitask"),
         ([], "outer.milestones", "outer.schedule=step"),
         (
@@ -140,6 +150,9 @@ def test_learned_rates_are_not_set_by_judging() -> None:
         ),
         ([], "inner.momentum", "inner.optimiser=momentum"),
         ([], "tasks.minibatch", "tasks.family=supervised"),
+        (["tasks.family=few-shot"], "tasks.noise", "families of functions"),
+        (["model.kind=mlp"], "model.norm", "model.kind=conv4, and other networks"),
+        ([], "tasks.resample", "a given tasks.n_tasks"),
         (
             ["inner.method=minibatchprox", "inner.loss=cross-entropy"],
             "outer.label_smoothing",
@@ -152,7 +165,8 @@ def test_typed_settings_that_are_not_read_are_named(items: list[str], key: str, 
 
 
 def test_every_table_names_settings_that_exist() -> None:
-    assert {*READERS, *JUDGED} <= set(known_settings())
+    listed = [key for values in UNIONS.values() for keys in values.values() for key in keys.split()]
+    assert {*UNUSED, *JUDGED, *UNIONS, *listed} <= set(known_settings())
     for name in ANALYSES:
         settings = find(name).settings
         assert {*settings.READERS, *settings.OF_RECIPES} <= set(settings.model_fields)
@@ -178,63 +192,82 @@ SMALL = ["outer.steps=1", "outer.batch=2", "eval.episodes=2", "eval.validation_e
 SMALL += ["run.execution=loop", "run.compile=off", "run.threads=1"]
 
 
-def test_train_eval_and_experiments_warn(
+def test_settings_of_another_method_are_refused_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    note = "model.filters is not read: it is for model.kind=conv4."
-    result, said = command(capsys, "train", "sine-maml", *SMALL, "model.filters=8")
+    line = "unknown setting 'model.filters' with model.kind=mlp: it is for model.kind=conv4."
+    result, said = command(capsys, "train", "sine-maml", *SMALL, "model.filters=8", "data.size=8", code=2)
+    assert result["error"].splitlines() == [
+        "unknown setting 'data.size' with tasks.family=sine: it is for tasks.family=few-shot or supervised.",
+        line,
+    ]
+    assert len(said) == 2
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match=re.escape(line)):
+        Experiment("sine-maml", *SMALL, model={"filters": 8})
+    (tmp_path / "mine.toml").write_text("[model]\nfilters = 8\n")
+    with pytest.raises(UserError, match=re.escape(f"{line} (in mine.toml)")):
+        load_recipe("mine.toml")
+    with pytest.raises(ValueError, match=re.escape(line)):
+        Recipe.model_validate({"model": {"filters": 8}})
+    hinted = "unknown setting 'inner.lr' with inner.method=protonet (did you mean 'outer.lr'?): it is for "
+    with pytest.raises(UserError, match=re.escape(hinted)):
+        load_recipe("omniglot-protonet", ["inner.lr=0.1"])
+
+
+def test_what_is_inherited_may_be_of_another_method() -> None:
+    other = load_recipe("sine-maml", ["inner.method=none", "model.kind=conv4"])
+    assert "lr" not in other.model_dump()["inner"]
+    assert "hidden" not in other.model_dump()["model"]
+    assert other.model.hidden == [40, 40]  # who asks anyway gets the default
+    ridge = load_recipe("sine-imaml", ["inner.method=r2d2"])
+    assert "cg_steps" not in ridge.inner.settings
+    assert recipe_from_toml(recipe_to_toml(other)) == other
+    again = pickle.loads(pickle.dumps(other))
+    assert (again, type(again.inner)) == (other, type(other.inner))
+
+
+def test_train_and_eval_tell_what_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    note = "tasks.resample is not read: it is for a given tasks.n_tasks."
+    result, said = command(capsys, "train", "sine-maml", *SMALL, "tasks.resample=false")
     assert result["notes"] == [note]
     assert f"warning: {note}" in said
     assert f"warning: {note}" in (Path(result["run"]) / "log.txt").read_text(encoding="utf-8")
     judged, _ = command(capsys, "eval", result["run"], "outer.lr=1", "tasks.shots=3")
     assert judged["notes"] == ["outer.lr is not read: it is for training."]
-    run = Experiment("sine-maml", *SMALL, model={"filters": 8}).fit(progress=False)
+    run = Experiment("sine-maml", *SMALL, tasks={"resample": False}).fit(progress=False)
     assert f"warning: {note}" in (run.path / "log.txt").read_text(encoding="utf-8")
+    text = (run.path / RECIPE).read_text(encoding="utf-8")
+    assert "resample = false" in text  # it has that setting
+    assert "filters" not in text
 
 
-def test_sweeps_warn_of_what_no_run_reads_and_of_swept_settings_that_some_do_not() -> None:
-    items = ["inner.method=[maml,protonet]", "inner.lr=[0.1,0.2]", "inner.steps=2", "outer.heads=shared"]
+def test_sweeps_share_settings_and_refuse_what_no_run_has() -> None:
+    items = ["inner.method=[maml,protonet]", "inner.lr=[0.1,0.2]", "inner.steps=2", "tasks.resample=false"]
     cells = make_cells("sine-maml", items)
     assert unread_in(cells, items) == [
-        "in 2 of 4 runs inner.lr is not read: it is for learners that take inner steps.",
-        "outer.heads is not read: it is for outer.objective=multitask.",
+        f"in 2 of 4 runs inner.lr is not read: it is for {STEPS}.",
+        "tasks.resample is not read: it is for a given tasks.n_tasks.",
     ]
+    with pytest.raises(UserError, match=r"unknown setting 'outer.heads' with outer.objective=episodic"):
+        make_cells("sine-maml", [*items, "outer.heads=shared"])
 
 
 @pytest.mark.parametrize(
-    ("base", "text"),
+    ("typed", "text"),
     [
-        ({"model": {"settings": {"depth": 3}}}, "model.settings.depth is not read, since model.kind=mlp has"),
-        ({"model": {"kind": "conv4", "settings": {"filters": 3}}}, "conv4 has model.filters, model.pooling"),
-        ({"tasks": {"family": "few-shot", "settings": {"dim": 3}}}, "tasks.settings.dim is not read"),
-        ({"inner": {"settings": {"penalty": 3}}}, "inner.method=maml has no settings of its own"),
+        ("model.settings.depth=3", "unknown setting 'model.settings' with model.kind=mlp"),
+        ("tasks={family='few-shot', settings={dim=3}}", "unknown setting 'tasks.settings' with tasks.family"),
+        ("inner.settings.penalty=3", "unknown setting 'inner.settings' with inner.method=maml"),
     ],
 )
-def test_tables_that_nothing_reads_are_refused(base: dict[str, Any], text: str, tmp_path: Path) -> None:
-    section, values = next(iter(base.items()))
-    typed = [f"{section}.{key}={json.dumps(value)}" for key, value in values.items() if key != "settings"]
-    typed += [f"{section}.settings.{key}={value}" for key, value in values["settings"].items()]
+def test_tables_that_nothing_reads_are_refused(typed: str, text: str) -> None:
     with pytest.raises(UserError, match=text):
-        make_recipe({}, typed)
-    if section != "inner":  # a rule of the schema refuses that earlier
-        file = tmp_path / "mine.toml"
-        file.write_text(recipe_to_toml(make_recipe(base)), encoding="utf-8")
-        with pytest.raises(UserError, match=text):
-            load_recipe(str(file))
-        with pytest.raises(UserError, match=text):
-            train(make_recipe({**base, "run": {"folder": str(tmp_path)}}), progress=False)
-        assert not (tmp_path / "unnamed").exists()
-
-
-def test_a_run_that_was_trained_with_such_a_table_can_still_be_judged(tmp_path: Path) -> None:
-    run = train(recipe(tmp_path), progress=False).run
-    text = recipe_to_toml(recipe(tmp_path, {"model": {"settings": {"depth": 3}}}))
-    (run / RECIPE).write_text(text, encoding="utf-8")
-    update_manifest(run, recipe_sha256=None)
-    assert evaluate_run(run, []).score == "mse"
-    with pytest.raises(UserError, match=r"model.settings.width is not read"):
-        evaluate_run(run, ["model.settings.width=3"])
+        make_recipe({}, [typed])
 
 
 @pytest.mark.parametrize(
@@ -266,10 +299,10 @@ def test_analyses_refuse_what_they_would_not_read(
 def test_settings_of_the_recipe_reach_its_analysis(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("analyze", "rate", "sine-maml", "inner.method=anil", "model.hidden=[8]", "n_tasks=8")
     plain, _ = command(capsys, *words)
-    more, said = command(capsys, *words, "tasks.shots=5", "inner.steps=9", "model.filters=8")
+    more, said = command(capsys, *words, "tasks.shots=5", "inner.steps=9", "tasks.resample=true")
     assert more["alpha"] != plain["alpha"]
     assert any("9 inner steps" in reason or "√9" in reason for reason in more["reasons"])
-    note = "model.filters is not read: it is for model.kind=conv4."
+    note = "tasks.resample is not read: it is for a given tasks.n_tasks."
     assert more["notes"] == [note]
     assert f"warning: {note}" in said
 

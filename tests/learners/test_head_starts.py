@@ -17,8 +17,7 @@ from innerloop.learners import Learner, anil, boil, episodic, maml, maml_lslr, m
 from innerloop.nets import Network, from_module, mlp
 from innerloop.testing.closeness import LAST_BITS, assert_close, assert_trees_close
 from innerloop.testing.suites import check_method
-from innerloop.training import Plan, initial_state, make_optimiser, meta_gradient
-from innerloop.training import loop as fit
+from innerloop.training import Plan, fit, initial_state, make_optimiser, meta_gradient
 from oracles import maml_loop, one_vector, problems
 from oracles.forward import mlp_forward
 

@@ -22,8 +22,8 @@ from innerloop.evaluation.scores import by_label_order
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Inner
-from innerloop.experiment.recipe.unread import unread
 from innerloop.learners import LEARNERS, anil, boil, maml
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
 from innerloop.learners.table import depends_on_order

@@ -16,7 +16,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.recipe.unread import unread
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.run import train
 from innerloop.learners import Learner, episodic, imaml, minibatchprox, momentum, reptile
 from innerloop.nets import Network, conv4, from_module, mlp

@@ -16,8 +16,8 @@ from PIL import Image
 
 import innerloop.classify.predict as predict_page
 from innerloop.classify import FewShotClassifier
-from innerloop.classify.left_out import HeldOut
-from innerloop.classify.sureness import confusion, mistaken
+from innerloop.classify.cross_validation import HeldOut
+from innerloop.classify.sureness import confusion_table, mistakes_in
 from innerloop.cli.main import main
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
@@ -182,8 +182,8 @@ def test_confusions_and_examples_that_are_mistaken() -> None:
     held_out = HeldOut(
         scores, torch.tensor([0, 0, 1, 1]), torch.tensor([3, 3, 7, 7]), torch.zeros(4), judged=2
     )
-    assert confusion(held_out, 2).tolist() == [[1.0, 1.0], [0.0, 2.0]]
-    assert mistaken(held_out) == {3: (0.5, 1)}
+    assert confusion_table(held_out, 2).tolist() == [[1.0, 1.0], [0.0, 2.0]]
+    assert mistakes_in(held_out) == {3: (0.5, 1)}
 
 
 def test_many_classes_have_no_table_and_odd_names_are_shown() -> None:

@@ -172,7 +172,7 @@ def test_drawing_leaves_no_global_state():
         "from matplotlib import rcParams as rc\n"
         "read = lambda: {k: rc[k] for k in rc if k != 'backend'}\n"
         "before = read()\n"
-        "from innerloop import plots\n"
+        "from innerloop.report import plots\n"
         "f = plots.adaptation_curve_figure(plots.adaptation_curve_data("
         "{'a': {'score': 'mse', 'by_step': [{'steps': 0, 'mean': 1.0, 'ci95': 0.1}]}}))\n"
         "plots.figure_to_svg(f)\n"

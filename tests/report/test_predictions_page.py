@@ -21,7 +21,7 @@ from innerloop.report.predictions import (
     by_outcome,
     class_rows,
     confused_pairs,
-    kept_predictions,
+    read_predictions,
 )
 from innerloop.report.predictions_section import labels_view
 from innerloop.report.read_run import headline, load_run
@@ -79,7 +79,7 @@ def trees(tmp_path_factory):
 
 def kept_of(run):
     loaded = load_run(run)
-    kept, problem = kept_predictions(loaded, headline(loaded))
+    kept, problem = read_predictions(loaded, headline(loaded))
     assert not problem
     return kept
 
@@ -178,7 +178,7 @@ def test_the_page_says_what_the_file_says(trees):
 )
 def test_a_damaged_file_is_said(tmp_path, change):
     run = load_run(with_predictions(tmp_path, **change)[0])
-    kept, problem = kept_predictions(run, headline(run))
+    kept, problem = read_predictions(run, headline(run))
     assert kept is None
     assert problem.startswith("predictions/test-1.json is damaged")
     assert status_view(run)["word"] == "finished"

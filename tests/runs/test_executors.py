@@ -121,6 +121,7 @@ def test_workers_end_with_a_leader_that_was_killed(tmp_path: Path) -> None:
     leader.kill()
     leader.wait()
     wait_until(lambda: not any(is_there(number) for number in began(tmp_path)))
+    assert len(began(tmp_path)) == 2
 
 
 # ---- on a cluster ----

@@ -264,45 +264,6 @@ def test_a_child_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     wait_until(lambda: (tmp_path / "ended").exists())
 
 
-POOLS = """
-import multiprocessing, os, time
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
-from innerloop.runs import executors
-
-me, fork = os.getpid(), multiprocessing.get_context("fork")
-begun = {
-    executors._begin: (me, 1),
-}
-pools = [ProcessPoolExecutor(1, fork, initializer, given) for initializer, given in begun.items()]
-numbers = [str(pool.submit(os.getpid).result()) for pool in pools]
-Path("begun.part").write_text(" ".join(numbers))
-Path("begun.part").rename("begun")
-time.sleep(99)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_workers_of_a_pool_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    """They wait for jobs that never come, and hold what they were forked with: the lock of a run."""
-    process = subprocess.Popen([sys.executable, "-c", POOLS], cwd=tmp_path)
-    wait_until((tmp_path / "begun").exists)
-    numbers = (tmp_path / "begun").read_text().split()
-    assert len(numbers) == 1
-    assert all(_runs(number) for number in numbers)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    wait_until(lambda: not any(_runs(number) for number in numbers))
-
-
-def _runs(number: str) -> bool:
-    """Whether a process is there, and has not ended without anybody having asked how."""
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 # ---- disks and memory ----
 
 

@@ -14,8 +14,7 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import ROUNDED, assert_close
-from innerloop.training import TrainState, make_optimiser
-from innerloop.training import loop as fit
+from innerloop.training import TrainState, fit, make_optimiser
 from innerloop.training.loop import Validation
 from oracles.training import Kept, judged, quadratic, sines
 

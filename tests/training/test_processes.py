@@ -31,11 +31,11 @@ from innerloop.training import (
     Plan,
     TrainState,
     choose_plan,
+    fit,
     make_optimiser,
     map_tasks,
     meta_gradient,
 )
-from innerloop.training import loop as fit
 from innerloop.training.execution import crew, timing
 from innerloop.training.execution.arena import Arena, placed
 from innerloop.training.execution.processes import Processes

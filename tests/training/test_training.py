@@ -21,8 +21,7 @@ from innerloop.core.types import Task, TaskBatch
 from innerloop.learners import Objective
 from innerloop.tasks import Sampler
 from innerloop.testing.closeness import assert_trees_equal
-from innerloop.training import Plan, TrainState, initial_state, make_optimiser, make_schedule
-from innerloop.training import loop as fit
+from innerloop.training import Plan, TrainState, fit, initial_state, make_optimiser, make_schedule
 from innerloop.training.loop import Validation
 from innerloop.training.optimisers import optimiser_classes
 from innerloop.training.state import state_from

@@ -136,6 +136,12 @@ def saved_model(backbone: il.Backbone) -> Path:
 @pytest.mark.slow
 def test_saved_models(ran: Ran, backbone: il.Backbone) -> None:
     file = saved_model(backbone)
+    assert walk(metadata(file), with_metadata(file), lambda: load_model(file), ran) > 40
+    pictures = torch.rand(8, 16, 16, 3).numpy()
+    model = il.FewShotClassifier(verbose=False).pretrain(
+        pictures, list("aabbccdd"), filters=2, ways=2, shots=1, queries=1, steps=1, batch=1
+    )
+    file = model.fit(pictures[:4], list("aabb")).save("trained")
     assert walk(metadata(file), with_metadata(file), lambda: load_model(file), ran) > 100
 
 

@@ -24,13 +24,15 @@ pytest.importorskip("hypothesis")
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from innerloop.classify.files import Saved, read_predictor
+from innerloop.classify import FewShotClassifier, Predictor
+from innerloop.classify.files import read_predictor
 from innerloop.cli import main as command
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, read_object
 from innerloop.data.archives import Archive
 from innerloop.data.folder import FolderOptions
+from innerloop.data.glyphs import glyphs
 from innerloop.data.opening import open_path
 from innerloop.data.splits import read_split_file
 from innerloop.experiment.recipe.library import shipped_names, shipped_text
@@ -303,12 +305,19 @@ def test_run_directories(
 
 @CASES
 def test_saved_models(cases: int) -> None:
-    files = [file.read_bytes() for file in sorted((FIXTURES / "classifiers-0.1").glob("*.safetensors"))]
     path = Path("a.safetensors")
+    files = []
+    for head, norm in (("logistic", "running"), ("learner", "support")):
+        model = FewShotClassifier(head=head, verbose=False)
+        model.pretrain(
+            glyphs().images[:100], np.repeat(np.arange(5), 20), filters=2, norm=norm, steps=1, ways=2
+        )
+        model.fit(glyphs().images[8000:8040:5], np.repeat(["ant", "bee"], 4))
+        files.append(model.save(path).read_bytes())
 
     def check(content: bytes) -> None:
         path.write_bytes(content)
         saved = answered(lambda: read_predictor(path))
-        assert saved is None or isinstance(saved, Saved)
+        assert saved is None or isinstance(saved, Predictor)
 
     run_cases(cases, check, st.one_of([damaged_bytes(content) for content in files]))

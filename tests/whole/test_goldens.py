@@ -72,8 +72,11 @@ def test_everything_answers_as_before(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("own_folder")
 def test_learners_begin_as_before() -> None:
-    found = goldens.runs.all_losses(goldens.MODES["loop"])
-    assert [*goldens.differences(kept("losses/loop"), found, TOLERANCE)] == []
+    """Every learner once: those that fit numbers do it on sinusoids, which take less time than pictures."""
+    twice = {f"glyphs-{name}" for name, entry in LEARNERS.items() if not entry.needs_labels}
+    golden = {name: losses for name, losses in kept("losses/loop").items() if name not in twice}
+    found = goldens.runs.all_losses(goldens.MODES["loop"], without=[*twice])
+    assert [*goldens.differences(golden, found, TOLERANCE)] == []
 
 
 def test_public_names_are_those_of_before() -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(BASH is None or os.name == "nt", reason="there i
 
 SRUN = """#!/bin/sh
 echo "srun $*" >> "$TOLD"
+[ "$1" = dask ] && exec sleep 60
 if [ -n "$MAKES" ]; then
   mkdir -p "$(dirname "$MAKES")"; printf '%s' "$MANIFEST" > "$MAKES"; touch "$(dirname "$MAKES")/recipe.toml"
 fi
@@ -143,7 +144,7 @@ def test_a_sweep_has_a_worker_for_every_task(job, tmp_path):
     file = runs / "scheduler-7-0.json"
     assert sorted(told) == [
         f"dask scheduler --scheduler-file {file} --no-dashboard",
-        f"innerloop sweep sine-maml inner.lr=[0.1, 0.4] run.threads=8 run.folder={runs} --cluster {file}",
+        f"innerloop sweep sine-maml inner.lr=[0.1, 0.4] run.folder={runs} --cluster {file}",
         f"srun dask worker --scheduler-file {file} --nthreads 1 --no-nanny --no-dashboard",
     ]
     assert not file.exists()

@@ -17,7 +17,7 @@ from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
 from innerloop.learners.base import is_own
 from innerloop.learners.inner import moving_names
-from innerloop.learners.table import LEARNERS, estimated_rates
+from innerloop.learners.table import LEARNERS, entry_of, estimated_rates
 from innerloop.nets.network import Network, apply
 from innerloop.tasks.sampler import Sampler
 from innerloop.theory.rate.bracket import Bracket, bracket, gradient_moments, pooled_head, step_divisor
@@ -213,7 +213,7 @@ def advise_rate(
     batch = sampler.episodes(range(count))
     own = {name: value for name, value in params.items() if not is_own(name)}
     look = Look(network, loss, own, buffers, batch, _classes(network, own, buffers, loss, example))
-    moving = moving_names(network, LEARNERS[method].adapts, own)
+    moving = moving_names(network, entry_of(method).adapts, own)
     if method in HEAD_ONLY:
         advice = _head_only(look, steps, seed)
     else:

@@ -17,9 +17,9 @@ from innerloop.experiment.recipe.flat import flat_reading
 from innerloop.experiment.recipe.library import Named, fitted_recipe, load_recipe, named
 from innerloop.experiment.recipe.problems import allowed, settings_of
 from innerloop.experiment.recipe.rules import PICTURES as PICTURE_FAMILIES
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, typed_keys
-from innerloop.experiment.recipe.unread import unread
 
 TRAINING_WAYS = 10
 """Classes of a training task, where a dataset is named and has that many."""
@@ -184,7 +184,7 @@ def _of_family(source: str, items: Sequence[str]) -> Recipe:
     data = {section: dict(values) for section, values in NUMBERS["maml"].settings.items()}
     name = f"advise-{source.replace(':', '-')}"
     tasks = {"family": source, "shots": 10, "queries": 10}
-    return make_recipe({"name": name, **data, "tasks": tasks}, items, fresh=True)
+    return make_recipe({"name": name, **data, "tasks": tasks}, items)
 
 
 def _searched_recipe(source: str, items: Sequence[str], trust: bool) -> Recipe:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from innerloop.classify.backbones import overlap as overlap
     from innerloop.classify.backbones import read_backbone as read_backbone
     from innerloop.classify.backbones import write_backbone as write_backbone
+    from innerloop.classify.cross_validation import CurvePoint as CurvePoint
+    from innerloop.classify.cross_validation import HeldOut as HeldOut
+    from innerloop.classify.cross_validation import copies_of as copies_of
+    from innerloop.classify.cross_validation import hold_out as hold_out
+    from innerloop.classify.cross_validation import learning_curve as learning_curve
     from innerloop.classify.export import ExportResult as ExportResult
     from innerloop.classify.export import export_model as export_model
     from innerloop.classify.features import Features as Features
@@ -22,20 +27,15 @@ if TYPE_CHECKING:
     from innerloop.classify.few_shot_head import FewShotHead as FewShotHead
     from innerloop.classify.files import load_model as load_model
     from innerloop.classify.files import predictor_from as predictor_from
-    from innerloop.classify.left_out import CurvePoint as CurvePoint
-    from innerloop.classify.left_out import HeldOut as HeldOut
-    from innerloop.classify.left_out import Way as Way
-    from innerloop.classify.left_out import copies_of as copies_of
-    from innerloop.classify.left_out import hold_out as hold_out
-    from innerloop.classify.left_out import learning_curve as learning_curve
+    from innerloop.classify.heads import HeadSettings as HeadSettings
     from innerloop.classify.predict import predict_pictures as predict_pictures
     from innerloop.classify.predictor import Prediction as Prediction
     from innerloop.classify.predictor import Predictor as Predictor
+    from innerloop.classify.results import ClassesSummary as ClassesSummary
     from innerloop.classify.results import LabelledPicture as LabelledPicture
-    from innerloop.classify.results import LearnedTold as LearnedTold
-    from innerloop.classify.results import NetworkTold as NetworkTold
+    from innerloop.classify.results import NetworkSummary as NetworkSummary
     from innerloop.classify.results import PredictResult as PredictResult
-    from innerloop.classify.sureness import Expected as Expected
+    from innerloop.classify.sureness import ExpectedAccuracy as ExpectedAccuracy
     from innerloop.classify.sureness import Novelty as Novelty
     from innerloop.classify.sureness import Sureness as Sureness
     from innerloop.classify.sureness import calibration_error as calibration_error
@@ -55,12 +55,13 @@ else:
             "innerloop.classify.few_shot_classifier": "FewShotClassifier",
             "innerloop.classify.few_shot_head": "FewShotHead",
             "innerloop.classify.files": "load_model predictor_from",
-            "innerloop.classify.left_out": "CurvePoint HeldOut Way copies_of hold_out learning_curve",
+            "innerloop.classify.cross_validation": "CurvePoint HeldOut copies_of hold_out learning_curve",
+            "innerloop.classify.heads": "HeadSettings",
             "innerloop.classify.predict": "predict_pictures",
             "innerloop.classify.predictor": "Prediction Predictor",
-            "innerloop.classify.results": "LabelledPicture LearnedTold NetworkTold PredictResult",
-            "innerloop.classify.sureness": "Expected Novelty Sureness calibration_error expected_accuracy "
-            "fitted_temperature novelty_of sureness_of",
+            "innerloop.classify.results": "LabelledPicture ClassesSummary NetworkSummary PredictResult",
+            "innerloop.classify.sureness": "ExpectedAccuracy Novelty Sureness calibration_error "
+            "expected_accuracy fitted_temperature novelty_of sureness_of",
             "innerloop.core.preprocessing": "Preprocessing",
         },
     )

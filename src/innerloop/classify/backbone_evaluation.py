@@ -35,12 +35,13 @@ from innerloop.experiment.lifetime import begun, ending
 from innerloop.experiment.parts import check_device, placed
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.pretrained import seen_notes
+from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.judging import backbone_recipe
 from innerloop.experiment.recipe.library import read_recipe, recipe_of
 from innerloop.experiment.recipe.protocols import changed_settings
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import typed_keys
-from innerloop.experiment.recipe.unread import refuse_stray_tables, unread
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, with_kept_data
 from innerloop.experiment.words import recipe_words
@@ -119,7 +120,7 @@ class Judge(NamedTuple):
 
 def judge_backbone(
     backbone: str,
-    items: Sequence[str] = (),
+    items: Items = (),
     like: Path | None = None,
     *,
     argv: list[str] | None = None,
@@ -154,7 +155,7 @@ def judge_again(run: Path, recipe: Recipe, *, progress: bool = True) -> TrainRes
 
 
 @recipe_words()
-def evaluate_backbone_run(run: Path, overrides: Sequence[str], *, trust: bool = False) -> Judged:
+def evaluate_backbone_run(run: Path, overrides: Items, *, trust: bool = False) -> Judged:
     """Judges the backbone of such a run once more, by another protocol or on other pictures."""
     first = read_recipe(str(run))
     asked = recipe_of(run, overrides, trust=trust)
@@ -183,8 +184,6 @@ def _built(recipe: Recipe) -> Judge:
     problems, recipe = Problems(), placed(recipe)
     with problems.collect():
         check_device(recipe.run.device)
-    with problems.collect():
-        refuse_stray_tables(recipe)
     with problems.collect():
         backbone = open_backbone(recipe.model.kind, settings=recipe.model.settings)
     data = build_data(recipe)

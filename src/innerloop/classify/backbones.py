@@ -322,10 +322,10 @@ GROUP = "backbone/"
 """Before the names of its tensors, so that a file may hold other things beside."""
 
 
-def packed_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def pack_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A backbone as plain words and tensors, for a file of one's own.
 
-    :func:`unpacked_backbone` reads them.
+    :func:`unpack_backbone` reads them.
     """
     name = backbone.name
     if not (name in BACKBONES or is_hugging_face(name)):
@@ -340,10 +340,10 @@ def packed_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tenso
     return plain(about), {n: v.detach().cpu().contiguous().clone() for n, v in tensors.items()}
 
 
-def unpacked_backbone(
+def unpack_backbone(
     about: Mapping[str, Any], tensors: Mapping[str, Tensor], source: str, *, trust: bool = False
 ) -> Backbone:
-    """What :func:`packed_backbone` gave; its last layer is zero, since features do without."""
+    """What :func:`pack_backbone` gave; its last layer is zero, since features do without."""
     if about.get("format") != FORMAT:
         raise UserError(f"{source} holds no backbone that innerloop wrote.")
     try:
@@ -384,7 +384,7 @@ def write_backbone(path: Path, backbone: Backbone) -> Path:
     Raises:
         UserError: no file can hold it, or the place cannot be written to.
     """
-    about, tensors = packed_backbone(backbone)
+    about, tensors = pack_backbone(backbone)
     half = path.with_name(f".{path.name}-{os.getpid()}.tmp")  # what is there stays until the new one is whole
     try:
         write_tensors(half, tensors, {"innerloop": json.dumps(about)})
@@ -415,4 +415,4 @@ def read_backbone(path: Path, *, trust: bool = False) -> Backbone:
             about = json.loads((file.metadata() or {}).get("innerloop", "{}"))
     except (OSError, SafetensorError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}.") from None
-    return unpacked_backbone(about if isinstance(about, dict) else {}, tensors, str(path), trust=trust)
+    return unpack_backbone(about if isinstance(about, dict) else {}, tensors, str(path), trust=trust)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from innerloop._version import __version__
-from innerloop.classify.graph import Graph, preparation_of
-from innerloop.classify.predictor import Adapted
-from innerloop.classify.results import LearnedTold, learned_told, plain_label
+from innerloop.classify.graph import Graph
+from innerloop.classify.predictor import Predictor
+from innerloop.classify.results import ClassesSummary, plain_label, summarise_classes
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain
 from innerloop.core.telling import shown
@@ -355,42 +355,42 @@ FORMAT = "innerloop-export-1"
 About = dict[str, Any]
 
 
-def about_model(adapted: Adapted, unsure_below: float, learned: LearnedTold | None = None) -> About:
+def about_model(predictor: Predictor, unsure_below: float, learned: ClassesSummary | None = None) -> About:
     """What was learned from what, by which network, and how sure it may be."""
-    told, sure = (learned or learned_told(adapted)).as_dict(), adapted.sureness
+    classes, summary = predictor.learned, (learned or summarise_classes(predictor)).as_dict()
+    sure = classes.sureness
     novelty = None if sure is None or sure.novelty is None else sure.novelty._asdict()
     return plain(
         {
-            "classes": [plain_label(name) for name in adapted.names],
-            "examples": told["support"],
-            "method": told["method"],
-            "normalise": adapted.predictor.recipe.eval.normalise_features,
-            "expected": told["expected"],
-            "curve": told["curve"],
-            "copies": [len(row["examples"]) for row in told["copies"]],
+            "classes": [plain_label(name) for name in classes.names],
+            "examples": summary["support"],
+            "method": summary["method"],
+            "normalise": classes.head.normalise,
+            "expected": summary["expected"],
+            "curve": summary["curve"],
+            "copies": [len(row["examples"]) for row in summary["copies"]],
             "calibrated": sure is not None and sure.expected is not None,
-            "temperature": adapted.temperature,
+            "temperature": predictor.temperature,
             "unsure_below": unsure_below,
             "novelty": novelty,
-            "network": _network(adapted),
+            "network": _network(predictor),
             "made": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": _versions(),
         }
     )
 
 
-def _network(adapted: Adapted) -> dict[str, Any]:
+def _network(predictor: Predictor) -> dict[str, Any]:
     """The backbone with its licence, or what a recipe trained."""
-    predictor = adapted.predictor
-    recipe, how = predictor.recipe, preparation_of(predictor)
+    recipe, how = predictor.recipe, predictor.backbone.preprocessing
     common = {"pictures": str(how), "norm": predictor.network.norm}
-    if predictor.backbone is not None:
+    if recipe is None:
         about = predictor.backbone.about()
         return {**about, "name": _alone(about["name"]), "weights": _alone(about["weights"]), **common}
     return {
         "name": _alone(recipe.model.kind),
         "recipe": recipe.name,
-        "weights": predictor.weights or UNKNOWN,
+        "weights": predictor.backbone.weights or UNKNOWN,
         "seen": _alone(recipe.data.name or recipe.tasks.family),
         "licence": UNKNOWN,
         "preprocessing": how.as_dict(),

@@ -30,9 +30,9 @@ from innerloop.classify.card import (
 from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model
 from innerloop.classify.graph import Graph
-from innerloop.classify.predict import adapt_to_folder, learned_already, support_options
-from innerloop.classify.predictor import UNSURE_BELOW, Adapted
-from innerloop.classify.results import NetworkTold, network_told
+from innerloop.classify.predict import fit_folder, refuse_late_settings, support_options
+from innerloop.classify.predictor import UNSURE_BELOW, Predictor
+from innerloop.classify.results import NetworkSummary, summarise_network
 from innerloop.core.errors import UserError
 from innerloop.core.faults import in_words
 from innerloop.core.files import write_text_atomic
@@ -57,7 +57,7 @@ class ExportResult(NamedTuple):
     file: Path
     card: Path
     size: int
-    network: NetworkTold
+    network: NetworkSummary
     about: About
     caller: list[str]
     difference: float
@@ -105,24 +105,15 @@ def export_model(
     """
     began = time.perf_counter()
     check_target(out)
-    loaded = load_model(model, overrides, trust=trust)
+    predictor = load_model(model, overrides, trust=trust)
     if support is None:
-        adapted = learned_already(loaded, overrides)
+        refuse_late_settings(predictor, overrides)
     else:
         progress = silent if say is None else TimeLeft(say)
-        adapted = adapt_to_folder(loaded.predictor, support, progress, support_options(overrides))
-    limit = loaded.unsure_below if unsure_below is None else unsure_below
-    made = export_adapted(adapted, out, unsure_below=limit, fixed=fixed, command=command)
-    return ExportResult(
-        file=made.file,
-        card=made.card,
-        size=made.file.stat().st_size,
-        network=network_told(adapted, model),
-        about=made.about,
-        caller=left_to_the_caller(made.about["input"]),
-        difference=made.difference,
-        seconds=time.perf_counter() - began,
-    )
+        predictor = fit_folder(predictor, support, progress, support_options(overrides))
+    limit = predictor.unsure_below if unsure_below is None else unsure_below
+    made = export_predictor(predictor, out, unsure_below=limit, fixed=fixed, command=command, model=model)
+    return made._replace(seconds=time.perf_counter() - began)
 
 
 ENOUGH = 1e-4
@@ -135,15 +126,6 @@ _LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 Pictures = NDArray[np.uint8]
 Run = Callable[[Pictures], dict[str, NDArray[Any]]]
 """Pictures → what a file says of them."""
-
-
-class Exported(NamedTuple):
-    """What was written."""
-
-    file: Path
-    card: Path
-    about: About
-    difference: float
 
 
 def check_target(path: Path) -> None:
@@ -170,19 +152,21 @@ def _is_there(name: str) -> bool:
     return True
 
 
-def export_adapted(
-    adapted: Adapted,
+def export_predictor(
+    predictor: Predictor,
     path: Path,
     *,
     unsure_below: float = UNSURE_BELOW,
     fixed: bool = False,
     command: str = "",
-) -> Exported:
+    model: str | Path | None = None,
+) -> ExportResult:
     """Writes what learned classes as a graph of ``torch.export`` or ONNX, with a card beside it."""
+    began = time.perf_counter()
     check_target(path)
-    graph = Graph(adapted, unsure_below, fixed).eval()
+    graph = Graph(predictor, unsure_below, fixed).eval()
     program = graph.capture()
-    about = {**about_model(adapted, unsure_below), **about_graph(graph)}
+    about = {**about_model(predictor, unsure_below), **about_graph(graph)}
     with _published(path) as half, _quietly():
         run = WRITERS[path.suffix](program, half, json.dumps(about))
         difference = largest_difference(graph, run)
@@ -191,9 +175,17 @@ def export_adapted(
                 f"{path.name} would differ from innerloop by {difference:.1g} in a probability, so it was "
                 "not written: export to the other format (.pt2 or .onnx)."
             )
-    made = card_file(path)
-    write_text_atomic(made, card(about, path.name, command, difference))
-    return Exported(path, made, about, difference)
+    write_text_atomic(card_file(path), card(about, path.name, command, difference))
+    return ExportResult(
+        file=path,
+        card=card_file(path),
+        size=path.stat().st_size,
+        network=summarise_network(predictor, model),
+        about=about,
+        caller=left_to_the_caller(about["input"]),
+        difference=difference,
+        seconds=time.perf_counter() - began,
+    )
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from innerloop.classify.backbones import Backbone, Forward, open_backbone
 from innerloop.classify.cache import FeatureFiles, Outcome, digests, features_folder
-from innerloop.classify.items import Digest, Item, listed
+from innerloop.classify.items import Digest, Item, items_of
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.words import duration
@@ -88,7 +88,7 @@ def extract(
     """
     start = time.perf_counter()
     backbone = open_backbone(backbone) if isinstance(backbone, str) else backbone
-    items = listed(pictures)
+    items = items_of(pictures)
     place = None if cache is False else features_folder() if cache is True else Path(cache)
     outcomes = digests(items, place, min(cores(), threads or cores()))
     files = None if place is None else _files(backbone, place)

@@ -1,4 +1,4 @@
-"""What ``FewShotClassifier`` is built on: its arguments, the predictor that they make, what was adapted."""
+"""``FewShotClassifier``: classes of pictures from a few examples each, on features of a backbone."""
 
 from __future__ import annotations
 
@@ -15,21 +15,28 @@ from sklearn.exceptions import NotFittedError
 
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.card import about_model, card
-from innerloop.classify.export import export_adapted
+from innerloop.classify.cross_validation import CurvePoint
+from innerloop.classify.export import export_predictor
 from innerloop.classify.features import TimeLeft
-from innerloop.classify.files import Saved, load_model, write_predictor
-from innerloop.classify.heads import KEYS, arguments_of, backbone_recipe, recipe_for, with_adaptation
-from innerloop.classify.items import Look, label_array, list_labels, sorted_labels
-from innerloop.classify.left_out import CurvePoint, learning_curve
+from innerloop.classify.files import load_model, write_predictor
+from innerloop.classify.heads import LEARNER, head_settings, recipe_with, settings_in
+from innerloop.classify.items import label_array, list_labels, sorted_labels
 from innerloop.classify.predict import BACKBONE
-from innerloop.classify.predictor import UNSURE_BELOW, Adapted, Prediction, Predictor, of_backbone, sizes_for
-from innerloop.classify.results import copies_told, head_way
-from innerloop.classify.sureness import Expected, copies_lines
+from innerloop.classify.predictor import (
+    UNSURE_BELOW,
+    Prediction,
+    Predictor,
+    pretrained_predictor,
+    sizes_for,
+    trained_predictor,
+    trained_preprocessing,
+)
+from innerloop.classify.results import find_copies
+from innerloop.classify.sureness import ExpectedAccuracy, copies_lines
 from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.core.telling import tell
-from innerloop.core.types import Buffers, Params
 from innerloop.data.arrays import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.layouts.layout import Progress, silent
@@ -40,90 +47,18 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.nets.network import Network
 from innerloop.nets.norms import check_policy
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind, few_shot_sampler
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan
 
-OTHER_HEADS = ("learner", FINE_TUNING)
-
 
 class NotReadyError(UserError, NotFittedError):  # type: ignore[misc]
     """It has learned no classes yet; scikit-learn knows it as ``NotFittedError``."""
 
 
-class AdaptingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that adapts a predictor; its arguments are those of ``FewShotClassifier``."""
-
-    def __init__(
-        self,
-        backbone: str | Backbone | Predictor = BACKBONE,
-        head: str = "logistic",
-        *,
-        C: float = 1.0,
-        normalise: bool = True,
-        calibrate: bool = True,
-        unsure_below: float = UNSURE_BELOW,
-        seed: int = 0,
-        verbose: bool = True,
-    ) -> None:
-        self.backbone, self.head, self.C, self.normalise = backbone, head, C, normalise
-        self.calibrate, self.unsure_below, self.seed, self.verbose = calibrate, unsure_below, seed, verbose
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """For scikit-learn."""
-        return hasattr(self, "adapted_")
-
-    def _keep(self, adapted: Adapted) -> None:
-        self.adapted_ = adapted
-        self.classes_ = label_array(adapted.names)
-
-    def _warn_of_copies(self, X: Any = ()) -> None:
-        """Names the files of examples that look like copies of one picture, or their numbers."""
-        files = list(X) if isinstance(X, list | tuple) and all(isinstance(x, str | Path) for x in X) else []
-        told = [copies._asdict() for copies in copies_told(self.adapted_, files)]
-        for line in copies_lines(told):
-            warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
-
-    def _forget(self) -> None:
-        for name in ("adapted_", "classes_"):
-            if hasattr(self, name):
-                delattr(self, name)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {name: value for name, value in self.get_params(deep=False).items() if name != "backbone"}
-
-    def _progress(self, unit: str = "pictures") -> Progress:
-        return TimeLeft(_say, unit=unit) if self.verbose else silent
-
-    def _predictor(self) -> Predictor:
-        """The network, adapting as the arguments say now."""
-        self._check_head()
-        if isinstance(self.backbone, Predictor):
-            recipe = with_adaptation(self.backbone.recipe, self._arguments())
-            return self.backbone._replace(recipe=recipe)
-        known = vars(self).get("_opened")
-        if known is None or known[0] != self.backbone:
-            given = self.backbone
-            known = self._opened = (given, open_backbone(given) if isinstance(given, str) else given)
-        return of_backbone(known[1], backbone_recipe(known[1].name, self._arguments()))
-
-    def _adapted(self) -> Adapted:
-        if not hasattr(self, "adapted_"):
-            raise NotReadyError("this FewShotClassifier has learned no classes: fit it to examples first.")
-        return self.adapted_
-
-    def _check_head(self) -> None:
-        check_head(self.head, OTHER_HEADS)
-
-
-def _say(line: str) -> None:
-    tell(line, sys.stderr)
-
-
-class FewShotClassifier(AdaptingClassifier):
+class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learns classes of pictures from a few examples of each.
 
     ``fit`` computes features of the examples (each picture once: they are kept on disk), fits a head, and
@@ -158,6 +93,21 @@ class FewShotClassifier(AdaptingClassifier):
     >>> set(model.fit(new[[0, 1, 20, 21]], ["a", "a", "b", "b"]).predict(new[[5, 25]])) <= {"a", "b"}
     True
     """
+
+    def __init__(
+        self,
+        backbone: str | Backbone | Predictor = BACKBONE,
+        head: str = "logistic",
+        *,
+        C: float = 1.0,
+        normalise: bool = True,
+        calibrate: bool = True,
+        unsure_below: float = UNSURE_BELOW,
+        seed: int = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.backbone, self.head, self.C, self.normalise = backbone, head, C, normalise
+        self.calibrate, self.unsure_below, self.seed, self.verbose = calibrate, unsure_below, seed, verbose
 
     # features of one's own
 
@@ -195,8 +145,10 @@ class FewShotClassifier(AdaptingClassifier):
         check_policy(norm)
         training = {"filters": filters, "norm": norm, "ways": ways, "shots": shots, "queries": queries}
         training |= {"steps": steps, "batch": batch, "lr": lr, "augment": augment}
-        self.backbone = pretrained(X, y, {**self._arguments(), **training}, self._progress("meta-steps"))
-        self._forget()
+        self.backbone = train(X, y, {**self._arguments(), **training}, self._progress("meta-steps"))
+        for name in ("predictor_", "classes_"):
+            if hasattr(self, name):
+                delattr(self, name)
         return self
 
     @classmethod
@@ -211,15 +163,15 @@ class FewShotClassifier(AdaptingClassifier):
         return cls._of(load_model(run, trust=trust)).set_params(**arguments)
 
     @classmethod
-    def _of(cls, loaded: Saved) -> Self:
-        known = cls().get_params()
-        told = {**arguments_of(loaded.predictor.recipe), **loaded.arguments}
-        if strange := sorted(set(loaded.arguments) - {*known, *KEYS, "augment"}):
+    def _of(cls, predictor: Predictor) -> Self:
+        known, saved = cls().get_params(), predictor.arguments
+        if strange := sorted(set(saved) - set(known)):
             raise UserError(f"FewShotClassifier has no argument '{strange[0]}': the file is damaged.")
-        model = cls(**{name: value for name, value in told.items() if name in known and name != "backbone"})
-        model.backbone = loaded.predictor
-        if loaded.adapted is not None:
-            model._keep(loaded.adapted)
+        given = {**predictor.head.as_arguments(), **saved}
+        model = cls(**{name: value for name, value in given.items() if name in known})
+        model.backbone = predictor._replace(classes=None)
+        if predictor.classes is not None:
+            model._keep(predictor)
         return model
 
     # examples
@@ -227,11 +179,8 @@ class FewShotClassifier(AdaptingClassifier):
     def fit(self, X: Any, y: Sequence[Any] | NDArray[Any]) -> Self:
         """Learns the classes of a few examples, and forgets all others."""
         labels = list_labels(y)
-        self._keep(
-            self._predictor().adapt(
-                X, labels, sorted_labels(labels), calibrate=self.calibrate, progress=self._progress()
-            )
-        )
+        names, progress = sorted_labels(labels), self._progress()
+        self._keep(self._predictor().fit(X, labels, names, calibrate=self.calibrate, progress=progress))
         self._warn_of_copies(X)
         return self
 
@@ -244,20 +193,12 @@ class FewShotClassifier(AdaptingClassifier):
             classes: ignored; there for scikit-learn's interface.
         """
         del classes
-        if not hasattr(self, "adapted_"):
+        if not hasattr(self, "predictor_"):
             return self.fit(X, y)
-        before, labels = self.adapted_.examples, list_labels(y)
-        if before is None:
-            raise UserError(
-                "partial_fit keeps features of examples, which only heads on features have: set "
-                "head='logistic' and fit again, or fit all examples at once."
-            )
-        known = [self.adapted_.names[i] for i in before.y.tolist()]
-        self._keep(
-            self._predictor().adapt_more(
-                before.z, known, X, labels, sorted_labels([*known, *labels]), self.calibrate, self._progress()
-            )
-        )
+        known, labels = self.predictor_.learned, list_labels(y)
+        names = sorted_labels([*known.names, *labels])
+        how = self.calibrate, self._progress()
+        self._keep(self._predictor().fit_more(known, X, labels, names, *how))
         self._warn_of_copies()
         return self
 
@@ -265,7 +206,7 @@ class FewShotClassifier(AdaptingClassifier):
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes, in the order of ``classes_``: ``(n, classes)``."""
-        return self._adapted().probabilities(X)
+        return self._fitted().probabilities(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each picture."""
@@ -277,7 +218,7 @@ class FewShotClassifier(AdaptingClassifier):
         A picture is unsure if its label is less probable than ``unsure_below``, or if it is unknown: farther
         from every class than examples are from theirs. Only heads on features can say what is unknown.
         """
-        return self._adapted().predict(X, self.unsure_below, self._progress())
+        return self._fitted().predict(X, self.unsure_below, self._progress())
 
     def score(self, X: Any, y: Sequence[Any] | NDArray[Any], sample_weight: Any = None) -> float:
         """The share of pictures labelled right; labels may be of any type.
@@ -294,19 +235,17 @@ class FewShotClassifier(AdaptingClassifier):
         return float(np.average(hits, weights=sample_weight))
 
     @property
-    def expected_(self) -> Expected | None:
+    def expected_(self) -> ExpectedAccuracy | None:
         """How often it will be right."""
-        sure = self._adapted().sureness
+        sure = self._fitted().learned.sureness
         return None if sure is None else sure.expected
 
     def learning_curve(self) -> list[CurvePoint]:
         """Accuracy with 1, 2, 4 … of the examples of every class, on the others: what more would bring."""
-        adapted = self._adapted()
-        if adapted.examples is None:
+        predictor = self._fitted()
+        if predictor.learned.examples is None:
             raise UserError("a learning curve is drawn from features: set head='logistic' and fit again.")
-        return learning_curve(
-            *adapted.examples, len(adapted.names), head_way(adapted), self.seed, copies=adapted.copies
-        )
+        return predictor.learning_curve(self.seed)
 
     # keeping it
 
@@ -315,15 +254,16 @@ class FewShotClassifier(AdaptingClassifier):
 
         ``load`` and ``innerloop predict`` read it.
         """
-        return write_predictor(
-            Path(path), self._predictor(), getattr(self, "adapted_", None), self._arguments()
-        )
+        predictor = self._predictor()
+        if hasattr(self, "predictor_"):
+            predictor = self.predictor_._replace(head=predictor.head)
+        return write_predictor(Path(path), predictor, self._arguments())
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
         """Reads what :meth:`save` wrote, or a run of ``innerloop train`` on pictures.
 
-        Labels come back as they were (from the oldest files: as text).
+        Labels come back as they were.
 
         Args:
             path: a file; or a run: its directory, the beginning of its name, or ``last``.
@@ -342,7 +282,7 @@ class FewShotClassifier(AdaptingClassifier):
             fixed: whether it takes pictures of the network's own size only, and does not resize.
         """
         place = user_path(path)
-        return export_adapted(self._adapted(), place, unsure_below=self.unsure_below, fixed=fixed).file
+        return export_predictor(self._fitted(), place, unsure_below=self.unsure_below, fixed=fixed).file
 
     def card(self, name: str = "model") -> str:
         """What a stranger must know of the fitted classifier, in Markdown.
@@ -350,29 +290,107 @@ class FewShotClassifier(AdaptingClassifier):
         Args:
             name: of the file that the card will stand beside.
         """
-        return card(about_model(self._adapted(), self.unsure_below), name)
+        return card(about_model(self._fitted(), self.unsure_below), name)
+
+    # what all of these need
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """For scikit-learn."""
+        return hasattr(self, "predictor_")
+
+    def _keep(self, predictor: Predictor) -> None:
+        self.predictor_ = predictor
+        self.classes_ = label_array(predictor.learned.names)
+
+    def _warn_of_copies(self, X: Any = ()) -> None:
+        """Names the files of examples that look like copies of one picture, or their numbers."""
+        files = list(X) if isinstance(X, list | tuple) and all(isinstance(x, str | Path) for x in X) else []
+        for line in copies_lines([copies._asdict() for copies in find_copies(self.predictor_, files)]):
+            warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: value for name, value in self.get_params(deep=False).items() if name != "backbone"}
+
+    def _progress(self, unit: str = "pictures") -> Progress:
+        return TimeLeft(_say, unit=unit) if self.verbose else silent
+
+    def _predictor(self) -> Predictor:
+        """The network, learning as the arguments say now."""
+        self._check_head()
+        head = head_settings(self._arguments())
+        if isinstance(self.backbone, Predictor):
+            own = self.backbone.head._replace(kind=head.kind, C=head.C, normalise=head.normalise)
+            return self.backbone._replace(head=own)
+        known = vars(self).get("_opened")
+        if known is None or known[0] != self.backbone:
+            given = self.backbone
+            known = self._opened = (given, open_backbone(given) if isinstance(given, str) else given)
+        return pretrained_predictor(known[1], head)
+
+    def _fitted(self) -> Predictor:
+        if not hasattr(self, "predictor_"):
+            raise NotReadyError("this FewShotClassifier has learned no classes: fit it to examples first.")
+        return self.predictor_
+
+    def _check_head(self) -> None:
+        check_head(self.head, (LEARNER, FINE_TUNING))
 
 
-def pretrained(X: Any, y: Any, arguments: Mapping[str, Any], progress: Progress = silent) -> Predictor:
-    """A Conv4 that was meta-trained as a prototypical network on labelled arrays."""
+def _say(line: str) -> None:
+    tell(line, sys.stderr)
+
+
+KEYS = {
+    "filters": "model.filters",
+    "norm": "model.norm",
+    "ways": "tasks.ways",
+    "shots": "tasks.shots",
+    "queries": "tasks.queries",
+    "steps": "outer.steps",
+    "batch": "outer.batch",
+    "lr": "outer.lr",
+    "head": "eval.head",
+    "C": "eval.C",
+    "normalise": "eval.normalise_features",
+    "seed": "run.seed",
+}
+"""What each argument of training is called in a recipe; ``augment`` is a word there."""
+_SMALLEST_POOLED = 16  # four times 2×2 pooling leaves nothing of less
+
+
+def recipe_for(arguments: Mapping[str, Any], side: int) -> Recipe:
+    """What a ``FewShotClassifier`` trains: a Conv4 as a prototypical network, on pictures of this side.
+
+    >>> recipe = recipe_for({"filters": 8, "head": "svm"}, 28)
+    >>> recipe.inner.method, recipe.model.kind, recipe.model.filters, recipe.eval.head
+    ('protonet', 'conv4', 8, 'svm')
+    """
+    base = {
+        "name": "few-shot-classifier",
+        "data": {"name": "arrays", "augment": "lee2019" if arguments.get("augment") else "none"},
+        "tasks": {"family": "few-shot"},
+        "model": {"kind": "conv4", "pooling": "max" if side >= _SMALLEST_POOLED else "stride"},
+        "inner": {"method": "protonet", "loss": "cross-entropy"},
+        "run": {"execution": "threads" if arguments.get("batch", 1) > 1 else "loop", "compile": "off"},
+    }
+    return recipe_with(base, {name: value for name, value in arguments.items() if name in KEYS}, KEYS)
+
+
+def train(X: Any, y: Any, arguments: Mapping[str, Any], progress: Progress = silent) -> Predictor:
+    """A Conv4 that is meta-trained as a prototypical network on labelled arrays."""
     source = from_arrays(X, y, splits={"train": [str(label) for label in np.unique(np.asarray(y))]})
-    height, width, channels = source.images.shape[1:]
+    how = trained_preprocessing(source.images.shape[1:])
     ways = min(arguments["ways"], max(source.n_classes, 2))
-    recipe, look = recipe_for({**arguments, "ways": ways}, height), Look((height, width, channels))
-    trained = train(source, recipe, look, progress)
-    return Predictor(recipe, *trained, look, "this FewShotClassifier", f"last (step {recipe.outer.steps})")
-
-
-def train(
-    source: ImageSource, recipe: Recipe, look: Look, progress: Progress = silent
-) -> tuple[Network, Params, Buffers]:
-    """The network after training by the recipe on the classes of ``source``: its weights and statistics."""
-    data = build_data(recipe, source, _episodes(source, recipe))
-    parts = Parts(recipe, data, sizes_for(look, recipe.tasks.ways, source.n_classes))
-    plan = Plan("threads" if recipe.outer.batch > 1 else "loop", available_cores())
+    recipe = recipe_for({**arguments, "ways": ways}, how.shape[0])
     total = recipe.outer.steps
+    parts = Parts(
+        recipe, build_data(recipe, source, _episodes(source, recipe)), sizes_for(how, ways, source.n_classes)
+    )
+    plan = Plan("threads" if recipe.outer.batch > 1 else "loop", available_cores())
     state = fit_parts(parts, plan=plan, log=lambda record: progress("training", record["step"], total))
-    return parts.network, state.params, state.buffers
+    weights, words = (state.params, state.buffers), f"last (step {total})"
+    head, own = settings_in(recipe), "this FewShotClassifier"
+    return trained_predictor(recipe, head, parts.network, weights, how, own, words)
 
 
 def _episodes(source: ImageSource, recipe: Recipe) -> Sampler:

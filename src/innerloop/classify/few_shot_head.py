@@ -12,8 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from innerloop.classify.left_out import CurvePoint, Way, class_means, copies_of, learning_curve
-from innerloop.classify.sureness import Expected, Novelty, Sureness, sureness_of
+from innerloop.classify.cross_validation import CurvePoint, class_means, copies_of, learning_curve
+from innerloop.classify.heads import HeadSettings
+from innerloop.classify.sureness import ExpectedAccuracy, Novelty, Sureness, sureness_of
 from innerloop.evaluation.heads import check_head, head_scores
 from innerloop.evaluation.labelling import tempered_head
 
@@ -93,10 +94,13 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"only one class, {classes[0]!r}: add examples of at least one other class.")
         self.examples_, self.labels_, self.classes_ = X, y, classes
         z, labels = torch.from_numpy(X), torch.from_numpy(places.astype(np.int64))
-        self._fitted, self._places = tempered_head(z, labels, len(classes), *self._way()), labels
+        self._fitted, self._places = (
+            tempered_head(z, labels, len(classes), self.head, self.C, self.normalise),
+            labels,
+        )
         self._sureness = self._assured(z, labels)
         self.temperature_: float = self._sureness.temperature
-        self.expected_: Expected | None = self._sureness.expected
+        self.expected_: ExpectedAccuracy | None = self._sureness.expected
         self.novelty_: Novelty | None = self._sureness.novelty
         return self
 
@@ -104,10 +108,12 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = self.classes_.tolist()
         if not self.calibrate:
             return Sureness(1.0, None, None, class_means(z, labels, len(names)))
-        return sureness_of(z, labels, names, self._way(), self.seed, self.false_alarms, copies_of(z, labels))
+        return sureness_of(
+            z, labels, names, self._settings(), self.seed, self.false_alarms, copies_of(z, labels)
+        )
 
-    def _way(self) -> Way:
-        return Way(self.head, self.C, self.normalise)
+    def _settings(self) -> HeadSettings:
+        return HeadSettings(self.head, self.C, self.normalise)
 
     def _features(self, X: Any) -> Tensor:
         check_is_fitted(self, "classes_")
@@ -154,4 +160,4 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "classes_")
         z = torch.from_numpy(self.examples_)
         copies = copies_of(z, self._places)
-        return learning_curve(z, self._places, len(self.classes_), self._way(), self.seed, copies=copies)
+        return learning_curve(z, self._places, len(self.classes_), self._settings(), self.seed, copies=copies)

@@ -1,13 +1,4 @@
-"""A predictor in one ``.safetensors`` file: tensors in groups, and all else as JSON. No pickle.
-
-=======  ================================================================================================
-format   holds
-=======  ================================================================================================
-1, 2     the arguments of a ``FewShotClassifier`` (in 1, labels as text), a Conv4, and a linear head
-3        the recipe in full, how pictures must look, any network, and what any learner adapted
-4        also the backbone that it came as, the examples' features, and how sure a head may be
-=======  ================================================================================================
-"""
+"""Predictors from runs, and in ``.safetensors`` files: tensors in groups, all else as JSON. No pickle."""
 
 from __future__ import annotations
 
@@ -16,99 +7,160 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
-from innerloop.classify.backbones import GROUP, Backbone, packed_backbone, unpacked_backbone
-from innerloop.classify.heads import ADAPTING, pack_state, recipe_for, unpack_state
-from innerloop.classify.items import Look, pack_labels, unpack_labels
+from innerloop.classify.backbones import GROUP, Backbone, pack_backbone, unpack_backbone
+from innerloop.classify.heads import (
+    KEYS,
+    HeadSettings,
+    head_settings,
+    pack_state,
+    recipe_with,
+    settings_in,
+    unpack_state,
+)
+from innerloop.classify.items import pack_labels, unpack_labels
 from innerloop.classify.model_path import find_model, model_file
-from innerloop.classify.predictor import UNSURE_BELOW, Adapted, Examples, Predictor, network_for, of_backbone
-from innerloop.classify.sureness import Confused, Expected, Novelty, Share, Sureness
+from innerloop.classify.predictor import (
+    Classes,
+    Examples,
+    Predictor,
+    network_for,
+    trained_predictor,
+    trained_preprocessing,
+)
+from innerloop.classify.sureness import Confusion, ExpectedAccuracy, Novelty, Share, Sureness
 from innerloop.core.errors import UserError
 from innerloop.core.faults import in_words
 from innerloop.core.files import plain
-from innerloop.core.preprocessing import Preprocessing
+from innerloop.core.preprocessing import preprocessing_from
 from innerloop.core.random import generator
 from innerloop.core.tensors import write_tensors
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.features import CACHEABLE
-from innerloop.evaluation.labelling import FittedHead
 from innerloop.experiment.data import build_data
 from innerloop.experiment.kept import KEPT
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.pictures import IMAGE_FAMILIES
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe, typed_keys
+from innerloop.experiment.recipe.settings import typed_keys
 from innerloop.experiment.recipe.trust import admit
 from innerloop.experiment.run_data import data_record
 from innerloop.experiment.weights import for_test
 from innerloop.nets.network import Network
 from innerloop.runs.manifest import read_manifest
 
-_NAME = "innerloop-few-shot-classifier-"
-FORMAT = f"{_NAME}4"
-OLDER = (f"{_NAME}1", f"{_NAME}2")
-"""What earlier versions wrote, in words of their own."""
-_THIRD = f"{_NAME}3"
-
+FORMAT = "innerloop-few-shot-classifier-1"
 Groups = dict[str, dict[str, Tensor]]
 
 
-class Saved(NamedTuple):
-    """What a file or a run holds for predicting."""
-
-    predictor: Predictor
-    adapted: Adapted | None = None
-    arguments: dict[str, Any] = {}  # noqa: RUF012
-
-    @property
-    def unsure_below(self) -> float:
-        """Below which probability it calls itself unsure."""
-        return float(self.arguments.get("unsure_below", UNSURE_BELOW))
+# from a run or a file
 
 
-def write_predictor(
-    path: Path,
-    predictor: Predictor,
-    adapted: Adapted | None = None,
-    arguments: Mapping[str, Any] | None = None,
-) -> Path:
-    """Writes a predictor, what it has adapted to, and the arguments of the front.
+def predictor_from(source: str | Path, items: Sequence[str] = (), *, trust: bool = False) -> Predictor:
+    """A network that can learn new classes of pictures.
 
-    Gives the path with suffix.
+    Args:
+        source: a run (its path, the beginning of its name, or ``last``), or a saved file.
+        items: ``key=value`` settings for the adaptation, such as ``inner.test_steps=10``.
+        trust: whether code that the run or the file names may be imported.
+
+    Raises:
+        UserError: there is no such thing, it was not trained on pictures, or it is damaged.
+        UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
-    look = predictor.look
+    return load_model(source, items, trust=trust)._replace(classes=None)
+
+
+def load_model(source: str | Path, items: Sequence[str] = (), *, trust: bool = False) -> Predictor:
+    """As :func:`predictor_from`, with the classes that a saved file has learned.
+
+    Args:
+        source: a run's directory, or a file.
+        items: ``key=value`` settings of adapting and labelling.
+        trust: whether code that the recipe names may be imported.
+    """
+    place = find_model(source)
+    return _of_run(place, items, trust) if place.is_dir() else read_predictor(place, items, trust=trust)
+
+
+def _of_run(run: Path, items: Sequence[str], trust: bool) -> Predictor:
+    loaded = load_run(run, items, trust=trust)
+    recipe = loaded.parts.recipe
+    if recipe.tasks.family not in IMAGE_FAMILIES:
+        raise UserError(
+            f"{run} was trained on {recipe.tasks.family} tasks, not on pictures: give a run on pictures."
+        )
+    weights, words = loaded.weights()
+    about = read_manifest(run).get("data") or data_record(build_data(recipe))
+    how = trained_preprocessing(about["shape"], about["mean"], about["std"])
+    if recipe.data.split_file == str(run / KEPT):  # means nothing in another file
+        data = recipe.data.model_copy(update={"split_file": None})
+        recipe = recipe.model_copy(update={"data": data})
+    network = loaded.parts.network
+    return trained_predictor(recipe, settings_in(recipe), network, for_test(*weights), how, str(run), words)
+
+
+def run_backbone(source: str | Path, *, trust: bool = False) -> Backbone:
+    """The network of a run on pictures, or of a saved classifier, for features.
+
+    Its features are computed, kept and used like those of pretrained weights.
+
+    Args:
+        source: a run (its path, the beginning of its name, or ``last``), or a saved file.
+        trust: whether code that it names may be imported.
+
+    Raises:
+        UserError: there is no such thing, or its features of a picture depend on other pictures.
+    """
+    return backbone_of(load_model(source, trust=trust))
+
+
+def backbone_of(predictor: Predictor) -> Backbone:
+    """The network of a predictor, if a picture has features of its own in it."""
+    norm, weights = predictor.network.norm, predictor.backbone.weights
+    if norm not in CACHEABLE:
+        raise UserError(
+            f"{predictor.source} normalises by the pictures of a task (model.norm={norm}), so that a picture "
+            f"has no features of its own: train it with model.norm={' or '.join(CACHEABLE)}."
+        )
+    words = f"{predictor.source}, {weights}" if weights else predictor.source
+    return predictor.backbone._replace(weights=words)
+
+
+# writing
+
+
+def write_predictor(path: Path, predictor: Predictor, arguments: Mapping[str, Any] | None = None) -> Path:
+    """Writes a predictor, what it has learned, and the arguments of the front; gives the path with suffix."""
+    backbone, classes = predictor.backbone, predictor.classes
     about: dict[str, Any] = {
-        "recipe": predictor.recipe.model_dump(mode="json"),
-        "shape": look.shape,
-        "mean": look.mean,
-        "std": look.std,
-        "outputs": predictor.outputs,
-        "weights": predictor.weights,
-        "arguments": dict(arguments or {}),
+        "head": predictor.head._asdict(),
+        "arguments": dict(predictor.arguments if arguments is None else arguments),
     }
     groups: Groups = {}
-    if predictor.backbone is not None:
-        about["backbone"], tensors = packed_backbone(predictor.backbone)
+    if predictor.recipe is None:
+        about["backbone"], tensors = pack_backbone(backbone)
         groups["backbone"] = {name.removeprefix(GROUP): value for name, value in tensors.items()}
     else:
-        groups |= {"params": predictor.params, "buffers": predictor.buffers}
-    if adapted is not None:
-        fields, groups["task"] = pack_state(
-            adapted.state, adapted.predictor.params, adapted.predictor.buffers
-        )
-        about["adapted"] = {
-            "classes": pack_labels(adapted.names),
-            "counts": adapted.counts,
+        about["recipe"] = predictor.recipe.model_dump(mode="json")
+        about["preprocessing"] = backbone.preprocessing.as_dict()
+        about |= {"outputs": predictor.outputs, "weights": backbone.weights}
+        groups |= {"params": backbone.params, "buffers": backbone.buffers}
+    if classes is not None:
+        fields, groups["task"] = pack_state(classes.state, backbone.params, backbone.buffers)
+        about["classes"] = {
+            "names": pack_labels(classes.names),
+            "counts": classes.counts,
             "state": fields,
-            "eval": adapted.predictor.recipe.eval.model_dump(mode="json"),  # as it was when it adapted
+            "head": classes.head._asdict(),  # as it was when they were learned
         }
-        if adapted.examples is not None:
-            groups["examples"] = adapted.examples._asdict()
-        if adapted.sureness is not None:
-            about["adapted"]["sureness"], groups["sureness"] = pack_sureness(adapted.sureness, adapted.names)
+        if classes.examples is not None:
+            groups["examples"] = classes.examples._asdict()
+        if classes.sureness is not None:
+            about["classes"]["sureness"] = pack_sureness(classes.sureness, classes.names)
+            groups["sureness"] = {"means": classes.sureness.means}
     path = model_file(path)
     _write(path, groups, about)
     return path
@@ -130,34 +182,45 @@ def _write(path: Path, groups: Groups, about: dict[str, Any]) -> None:
         raise UserError(f"cannot write {path}: {in_words(error) or error}") from None
 
 
-def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False) -> Saved:
-    """What :func:`write_predictor` wrote, or an earlier version."""
+def pack_sureness(sure: Sureness, names: Sequence[Any]) -> dict[str, Any]:
+    """How sure a head may be as plain data; classes are named by their places."""
+    about: dict[str, Any] = {"temperature": sure.temperature, "expected": None, "novelty": None}
+    place = {name: i for i, name in enumerate(names)}
+    if sure.expected is not None:
+        about["expected"] = {
+            "accuracy": list(sure.expected.accuracy),
+            "by_class": [[place[name], *share] for name, share in sure.expected.by_class.items()],
+            "confused": [[place[c.true], place[c.said], c.share] for c in sure.expected.confused],
+        }
+    if sure.novelty is not None:
+        about["novelty"] = list(sure.novelty)
+    return about
+
+
+# reading
+
+
+def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False) -> Predictor:
+    """What :func:`write_predictor` wrote."""
     about, groups = _read(path)
     try:
-        if about["format"] in OLDER:
-            about = _renewed(about, groups)
-        recipe = make_recipe(about["recipe"], items, source=str(path))
-        recipe = admit(recipe, typed_keys(items), str(path), trust)
-        look = Look(tuple(about["shape"]), about["mean"], about["std"])
-        if about.get("backbone"):
+        if "backbone" in about:
             tensors = {GROUP + name: value for name, value in groups["backbone"].items()}
-            backbone = unpacked_backbone(about["backbone"], tensors, str(path), trust=trust)
-            predictor = of_backbone(backbone, recipe)._replace(source=str(path))
+            backbone = unpack_backbone(about["backbone"], tensors, str(path), trust=trust)
+            head = HeadSettings(**about["head"]).as_arguments()
+            predictor = Predictor(backbone, head_settings(head, items, str(path)), str(path))
         else:
-            network = network_for(recipe, look, about["outputs"])
-            params, buffers = groups["params"], groups.get("buffers", {})
-            _check_fit(network, params, buffers, path)
-            predictor = Predictor(recipe, network, params, buffers, look, str(path), about["weights"])
-        adapted = None
-        if about.get("adapted"):
-            adapted = _adapted(predictor, about["adapted"], groups, about["recipe"])
+            predictor = _trained(about, groups, path, items, trust)
         given = {**about["arguments"]}
         if "unsure_below" in given:
             given["unsure_below"] = float(given["unsure_below"])
-        saved = Saved(predictor, adapted, given)
-        if not 0 <= saved.unsure_below <= 1:
-            raise ValueError(f"unsure below {saved.unsure_below:g}")
-        return saved
+        predictor = predictor._replace(arguments=given)
+        if not 0 <= predictor.unsure_below <= 1:
+            raise ValueError(f"unsure below {predictor.unsure_below:g}")
+        if "classes" in about:
+            predictor = predictor._replace(classes=_classes(predictor, about["classes"], groups))
+            _check_sizes(predictor)
+        return predictor
     except (
         KeyError,
         TypeError,
@@ -168,37 +231,6 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
         OverflowError,
     ) as error:
         raise UserError(f"{path} is damaged ({type(error).__name__}: {error}): save it again.") from None
-
-
-def _adapted(predictor: Predictor, about: dict[str, Any], groups: Groups, recipe: dict[str, Any]) -> Adapted:
-    before = make_recipe({**recipe, "eval": about["eval"]})
-    then = predictor._replace(recipe=before.model_copy(update={"model": predictor.recipe.model}))
-    state = unpack_state(about["state"], groups.get("task", {}), predictor.params, predictor.buffers)
-    names = unpack_labels(about["classes"])
-    if len(set(names)) < len(names):
-        raise ValueError("two classes have the same name")
-    examples = Examples(**groups["examples"]) if "examples" in groups else None
-    told = about.get("sureness")
-    sure = None if told is None else unpack_sureness(told, groups["sureness"], names)
-    adapted = Adapted(then, names, state, about["counts"], examples, sure)
-    _check_sizes(adapted)
-    return adapted
-
-
-def _check_sizes(adapted: Adapted) -> None:
-    """Refuses counts, examples and a head that are not of the classes' number."""
-    ways, counts, examples, state = len(adapted.names), adapted.counts, adapted.examples, adapted.state
-    if counts is not None and (len(counts) != ways or not all(isinstance(n, int) and n > 0 for n in counts)):
-        raise ValueError("counts that are not those of the classes")
-    if examples is not None and (
-        len(examples.z) != len(examples.y) or set(examples.y.tolist()) != {*range(ways)}
-    ):
-        raise ValueError("examples that are not those of the classes")
-    if adapted.predictor.way(ways).head is None or not adapted.predictor.alone:
-        return
-    scores = adapted.logits(state.weight[:1])
-    if state.bias.shape != state.weight.shape[:1] or scores.shape != (1, ways):
-        raise ValueError("a head that is not that of the classes")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Groups]:
@@ -215,36 +247,26 @@ def _read(path: Path) -> tuple[dict[str, Any], Groups]:
         raise UserError(
             f"cannot read {path}: {(str(error).splitlines() or ['no reason given'])[0]}."
         ) from None
-    if not isinstance(about, dict) or about.get("format") not in (FORMAT, _THIRD, *OLDER):
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise UserError(
             f"{path} is not a model that FewShotClassifier.save wrote: for a run, give its directory."
         )
     return about, groups
 
 
-def _renewed(about: dict[str, Any], groups: Groups) -> dict[str, Any]:
-    """What a file of format 1 or 2 says, in the words of format 3; its tensors are put where those are."""
-    given, shape = about["settings"], about["shape"]
-    needed = {name: given[name] for name in ("filters", "norm", *ADAPTING)}
-    renewed = {
-        "recipe": recipe_for(needed, shape[0]).model_dump(mode="json"),
-        "shape": shape,
-        "mean": None,
-        "std": None,
-        "outputs": int(groups["params"]["head.weight"].shape[0]),
-        "weights": "",
-        "arguments": given,
-    }
-    if "classes" not in about:
-        return renewed
-    statistics = {f"buffers/{name}": value for name, value in groups.get("task", {}).items()}
-    groups["task"] = {**groups["head"], **statistics}
-    # in the first format the head had the classifier's own setting
-    then = {"normalise": about.get("normalised", given["normalise"]), "head": given["head"], "C": given["C"]}
-    head = recipe_for(then, shape[0]).eval.model_dump(mode="json")
-    fields = {name: name in ("params", "buffers") for name in FittedHead._fields}
-    adapted = {"classes": about["classes"], "counts": None, "state": fields, "eval": head}
-    return {**renewed, "adapted": adapted}
+def _trained(
+    about: dict[str, Any], groups: Groups, path: Path, items: Sequence[str], trust: bool
+) -> Predictor:
+    """The network that a recipe trained; the settings of its head are the file's, unless ``items`` win."""
+    head = HeadSettings(**about["head"]).as_arguments()
+    recipe = recipe_with(about["recipe"], head, KEYS, items, str(path))
+    recipe = admit(recipe, typed_keys(items), str(path), trust)
+    how = preprocessing_from(about["preprocessing"])
+    network = network_for(recipe, how, about["outputs"])
+    weights = groups["params"], groups.get("buffers", {})
+    _check_fit(network, *weights, path)
+    words = about["weights"]
+    return trained_predictor(recipe, settings_in(recipe), network, weights, how, str(path), words)
 
 
 def _check_fit(network: Network, params: Params, buffers: Buffers, path: Path) -> None:
@@ -259,156 +281,57 @@ def _check_fit(network: Network, params: Params, buffers: Buffers, path: Path) -
             )
 
 
-def pack_sureness(sure: Sureness, names: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Plain data, and tensors by name."""
-    told: dict[str, Any] = {"temperature": sure.temperature, "expected": None, "novelty": None}
-    place = {name: i for i, name in enumerate(names)}
-    if sure.expected is not None:
-        told["expected"] = {
-            "accuracy": list(sure.expected.accuracy),
-            "by_class": [[place[name], *share] for name, share in sure.expected.by_class.items()],
-            "confused": [[place[c.true], place[c.said], c.share] for c in sure.expected.confused],
-        }
-    if sure.novelty is not None:
-        told["novelty"] = list(sure.novelty)
-    return told, {"means": sure.means}
+def _classes(predictor: Predictor, about: dict[str, Any], groups: Groups) -> Classes:
+    backbone, names = predictor.backbone, unpack_labels(about["names"])
+    if len(set(names)) < len(names):
+        raise ValueError("two classes have the same name")
+    head = head_settings(HeadSettings(**about["head"]).as_arguments(), source=predictor.source)
+    state = unpack_state(about["state"], groups.get("task", {}), backbone.params, backbone.buffers)
+    examples = Examples(**groups["examples"]) if "examples" in groups else None
+    sure = about.get("sureness")
+    if sure is not None:
+        sure = unpack_sureness(sure, groups["sureness"]["means"], names)
+    return Classes(names, head, state, about["counts"], examples, sure)
 
 
-def unpack_sureness(told: Mapping[str, Any], tensors: Mapping[str, Tensor], names: Sequence[Any]) -> Sureness:
+def unpack_sureness(about: Mapping[str, Any], means: Tensor, names: Sequence[Any]) -> Sureness:
     """What :func:`pack_sureness` was given."""
-    expected = told["expected"]
+    expected = about["expected"]
     if expected is not None:
         by_class = {names[i]: Share(*share) for i, *share in expected["by_class"]}
-        expected = Expected(
+        expected = ExpectedAccuracy(
             Share(*expected["accuracy"]),
             by_class,
-            [Confused(names[a], names[b], share) for a, b, share in expected["confused"]],
+            [Confusion(names[a], names[b], share) for a, b, share in expected["confused"]],
             [name for name in names if name not in by_class],
         )
-        if not all(
-            0 <= round(part, 6) <= 1
-            for share in (expected.accuracy, *by_class.values())
-            for part in share[:3]
-        ):
+        shares = [part for share in (expected.accuracy, *by_class.values()) for part in share[:3]]
+        if not all(0 <= round(part, 6) <= 1 for part in shares):
             raise ValueError("shares that are none")
-    novelty = told["novelty"]
+    novelty = about["novelty"]
     if novelty is not None:
         threshold, false_alarms, examples = novelty
         novelty = Novelty(float(threshold), float(false_alarms), int(examples))
-    temperature, threshold = float(told["temperature"]), 0.0 if novelty is None else novelty.threshold
+    temperature, threshold = float(about["temperature"]), 0.0 if novelty is None else novelty.threshold
     if not (0 < temperature < math.inf and 0 <= threshold < math.inf):
         raise ValueError(f"temperature {temperature:g}, threshold {threshold:g}")
-    means = tensors["means"]
     if len(means) != len(names) or not bool(means.isfinite().all()):
         raise ValueError("means that are not those of the classes")
     return Sureness(temperature, expected, novelty, means)
 
 
-def predictor_from(source: str | Path, items: Sequence[str] = (), *, trust: bool = False) -> Predictor:
-    """A trained network that can learn new classes of pictures.
-
-    Args:
-        source: a run (its path, the beginning of its name, or ``last``), or a saved file.
-        items: ``key=value`` settings for the adaptation, such as ``inner.test_steps=10``.
-        trust: whether code that the run or the file names may be imported.
-
-    Raises:
-        UserError: there is no such thing, it was not trained on pictures, or it is damaged.
-        UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
-    """
-    return load_model(source, items, trust=trust).predictor
-
-
-def load_model(source: str | Path, items: Sequence[str] = (), *, trust: bool = False) -> Saved:
-    """As :func:`predictor_from`, with the classes that a saved file has learned.
-
-    Args:
-        source: a run's directory, or a file.
-        items: ``key=value`` settings of adapting and labelling.
-        trust: whether code that the recipe names may be imported.
-    """
-    place = find_model(source)
-    if place.is_dir():
-        return Saved(_of_run(place, items, trust))
-    return read_predictor(place, items, trust=trust)
-
-
-def _of_run(run: Path, items: Sequence[str], trust: bool) -> Predictor:
-    loaded = load_run(run, items, trust=trust)
-    recipe = loaded.parts.recipe
-    if recipe.tasks.family not in IMAGE_FAMILIES:
-        raise UserError(
-            f"{run} was trained on {recipe.tasks.family} tasks, not on pictures: give a run on pictures."
-        )
-    weights, used = loaded.weights()
-    params, buffers = for_test(*weights)
-    network, look = loaded.parts.network, _look(recipe, run)
-    return Predictor(_without_split(recipe, run), network, params, buffers, look, str(run), used)
-
-
-def _look(recipe: Recipe, run: Path) -> Look:
-    """Shape and scale from the manifest; from the data itself for runs that did not record them."""
-    recorded = read_manifest(run).get("data") or data_record(build_data(recipe))
-    height, width, channels = recorded["shape"]
-    return Look((height, width, channels), recorded["mean"], recorded["std"])
-
-
-def _without_split(recipe: Recipe, run: Path) -> Recipe:
-    """The recipe without the place of the split that the run kept: it means nothing in another file."""
-    if recipe.data.split_file != str(run / KEPT):
-        return recipe
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"split_file": None})})
-
-
-def run_backbone(source: str | Path, *, trust: bool = False) -> Backbone:
-    """The network of a run on pictures, or of a saved classifier, for features.
-
-    Args:
-        source: a run (its path, the beginning of its name, or ``last``), or a saved file.
-        trust: whether code that it names may be imported.
-
-    Raises:
-        UserError: there is no such thing, or its features of a picture depend on other pictures.
-    """
-    return backbone_of(load_model(source, trust=trust).predictor)
-
-
-def backbone_of(predictor: Predictor) -> Backbone:
-    """A predictor's network, with the look of the pictures that it was trained on."""
-    recipe, norm = predictor.recipe, predictor.network.norm
-    if norm not in CACHEABLE:
-        raise UserError(
-            f"{predictor.source} normalises by the pictures of a task (model.norm={norm}), so that a picture "
-            f"has no features of its own: train it with model.norm={' or '.join(CACHEABLE)}."
-        )
-    words = f"{predictor.source}, {predictor.weights}" if predictor.weights else predictor.source
-    seen = f"{recipe.data.name}, training classes"
-    model = recipe.model.model_dump(exclude={"kind", "init"})
-    return Backbone(
-        recipe.model.kind,
-        predictor.network,
-        predictor.params,
-        predictor.buffers,
-        look_as_preprocessing(predictor.look),
-        words,
-        seen,
-        "that of its training data",
-        model,
-    )
-
-
-def look_as_preprocessing(look: Look) -> Preprocessing:
-    """How picture files are brought to what training saw.
-
-    >>> look_as_preprocessing(Look((28, 28, 1))).shape
-    (28, 28, 1)
-    """
-    height, width, _ = look.shape
-    return Preprocessing(
-        (height, width),
-        "fill",
-        resample="lanczos",
-        mean=None if look.mean is None else tuple(look.mean),
-        std=None if look.std is None else tuple(look.std),
-        colour=look.colour,
-    )
+def _check_sizes(predictor: Predictor) -> None:
+    """Refuses counts, examples and a head that are not of the classes' number."""
+    names, _, state, counts, examples, _ = predictor.learned
+    ways = len(names)
+    if len(counts) != ways or not all(isinstance(n, int) and n > 0 for n in counts):
+        raise ValueError("counts that are not those of the classes")
+    if examples is not None and (
+        len(examples.z) != len(examples.y) or set(examples.y.tolist()) != {*range(ways)}
+    ):
+        raise ValueError("examples that are not those of the classes")
+    if predictor.learned_by.head is None or not predictor.alone:
+        return
+    scores = predictor.logits(state.weight[:1])
+    if state.bias.shape != state.weight.shape[:1] or scores.shape != (1, ways):
+        raise ValueError("a head that is not that of the classes")

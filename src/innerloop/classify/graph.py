@@ -1,4 +1,4 @@
-"""An adapted predictor as one module: from decoded pictures to probabilities, with nothing left outside."""
+"""A predictor with its classes as one module: from decoded pictures to probabilities."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
-from innerloop.classify.predictor import Adapted, Predictor
+from innerloop.classify.predictor import Predictor
 from innerloop.classify.resizing import can_resize, resized
 from innerloop.classify.sureness import Sureness
 from innerloop.core.errors import UserError
-from innerloop.core.preprocessing import Preprocessing
 from innerloop.evaluation.heads import unit
 
 LARGEST = 1 << 15
@@ -33,19 +32,19 @@ class Graph(nn.Module):
     All that predicting does after decoding.
     """
 
-    def __init__(self, adapted: Adapted, unsure_below: float, fixed: bool = False) -> None:
+    def __init__(self, predictor: Predictor, unsure_below: float, fixed: bool = False) -> None:
         super().__init__()
-        predictor, self.preparation = adapted.predictor, preparation_of(adapted.predictor)
-        height, width, _ = self.shape = predictor.look.shape
-        square = predictor.backbone is not None or height == width  # as files are read
+        self.preparation = predictor.backbone.preprocessing
+        height, width, _ = self.shape = self.preparation.shape
+        square = predictor.recipe is None or height == width  # as files are read
         if not fixed and not (square and can_resize(self.preparation)):
             raise UserError(
                 "pictures for this network are resized in a way that a graph cannot repeat to the bit: "
                 "export it for pictures of its own size (--fixed; in Python: fixed=True)."
             )
         self.fixed = fixed
-        self._scale, self._judge = _scaling(predictor), _judging(adapted)
-        self._temperature = adapted.temperature
+        self._scale, self._judge = _scaling(predictor), _judging(predictor)
+        self._temperature = predictor.temperature
         self._unsure_below = unsure_below
 
     def forward(self, pictures: Tensor) -> dict[str, Tensor]:
@@ -84,23 +83,10 @@ class Graph(nn.Module):
             ) from None
 
 
-def preparation_of(predictor: Predictor) -> Preprocessing:
-    """What picture files go through before the network sees them.
-
-    What was trained on pictures of one's own sees the largest square in the middle.
-    """
-    if predictor.backbone is not None:
-        return predictor.backbone.preprocessing
-    look = predictor.look
-    mean, std = (None if values is None else tuple(values) for values in (look.mean, look.std))
-    size = look.shape[:2]
-    return Preprocessing(size, "fill", resample="lanczos", mean=mean, std=std, colour=look.colour)
-
-
 def _scaling(predictor: Predictor) -> Stage:
     """``(n, C, H, W)`` in 0…255 → what the network sees, computed in the same order as for predicting."""
-    if predictor.backbone is None:
-        dtype, scale = predictor.dtype, predictor.look.scale(predictor.dtype)
+    if predictor.recipe is not None:
+        dtype, scale = predictor.dtype, predictor.scale()
         return lambda pixels: scale(pixels.to(dtype) / _WHITE)
     how = predictor.backbone.preprocessing
     mean, std = (None if v is None else torch.tensor(v).view(1, -1, 1, 1) for v in (how.mean, how.std))
@@ -115,33 +101,25 @@ def _scaling(predictor: Predictor) -> Stage:
     return scaled
 
 
-def _judging(adapted: Adapted) -> Judge:
-    predictor, ways = adapted.predictor, len(adapted.names)
-    way = predictor.way(ways)
-    if way.head and predictor.alone:
-        features = _features(predictor)
+def _judging(predictor: Predictor) -> Judge:
+    classes, method = predictor.learned, predictor.learned_by
+    if method.head and predictor.alone:
+        features = predictor.forward()
 
         def by_head(x: Tensor) -> tuple[Tensor, Tensor]:
             """Logits and distances from a head on features."""
             z = features(x)
-            logits = adapted.logits(z)
-            return logits, _far(adapted.sureness, z, logits)
+            logits = predictor.logits(z)
+            return logits, _far(classes.sureness, z, logits)
 
         return by_head
 
     def by_learner(x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of an adapted learner, which knows of no distances."""
-        logits = way.learner.predict(adapted.state, x)[0][:, :ways].double()
+        logits = method.learner.predict(classes.state, x)[0][:, : len(classes.names)].double()
         return logits, _far(None, x, logits)
 
     return by_learner
-
-
-def _features(predictor: Predictor) -> Stage:
-    if predictor.backbone is not None:
-        return predictor.backbone.forward()
-    network, params, buffers = predictor.network, predictor.params, predictor.buffers
-    return lambda x: network.features(params, buffers, x, "stored")[0].flatten(1)
 
 
 def _far(sure: Sureness | None, z: Tensor, logits: Tensor) -> Tensor:

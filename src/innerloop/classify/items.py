@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
+from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.arrays import as_bytes, check_values
 from innerloop.data.folder_look import read_files
-from innerloop.data.pictures import BadPictureError, Colour, flatten
+from innerloop.data.pictures import BadPictureError, flatten
 from innerloop.data.preparing import decode, read_bytes
 from innerloop.data.source import ImageSource
-from innerloop.tasks.loading import standardiser
 
 Digest = bytes
 """sha256 of what a picture holds."""
@@ -50,10 +50,10 @@ class Item(NamedTuple):
         return _from_array(self.given)
 
 
-def listed(pictures: Any) -> list[Item]:
+def items_of(pictures: Any) -> list[Item]:
     """Every picture by itself, from whatever they were given as.
 
-    >>> [item.name for item in listed(np.zeros((2, 8, 8, 3), np.uint8))]
+    >>> [item.name for item in items_of(np.zeros((2, 8, 8, 3), np.uint8))]
     ['picture 0', 'picture 1']
     """
     if isinstance(pictures, ImageSource):
@@ -130,10 +130,10 @@ def pack_labels(labels: Sequence[Any]) -> list[list[Any]]:
     >>> pack_labels([3, "cat", np.int16(7)])
     [['int', 3], ['str', 'cat'], ['int16', 7]]
     """
-    return [[_kind(label), label.item() if isinstance(label, np.generic) else label] for label in labels]
+    return [[_type_name(label), label.item() if isinstance(label, np.generic) else label] for label in labels]
 
 
-def _kind(label: Any) -> str:
+def _type_name(label: Any) -> str:
     if isinstance(label, np.generic) and type(label.item()) in PLAIN:
         return "numpy.str" if isinstance(label, np.str_) else label.dtype.name
     if type(label) in PLAIN:
@@ -145,12 +145,12 @@ def _kind(label: Any) -> str:
 
 
 def unpack_labels(packed: Sequence[Any]) -> list[Any]:
-    """What :func:`pack_labels` was given; files of older versions hold text.
+    """What :func:`pack_labels` was given.
 
-    >>> unpack_labels([["int", 3], ["str", "cat"], ["int16", 7], "old"])
-    [3, 'cat', np.int16(7), 'old']
+    >>> unpack_labels([["int", 3], ["str", "cat"], ["int16", 7]])
+    [3, 'cat', np.int16(7)]
     """
-    return [item if isinstance(item, str) else _restored(*item) for item in packed]
+    return [_restored(kind, value) for kind, value in packed]
 
 
 def _restored(kind: str, value: Any) -> Any:
@@ -188,10 +188,10 @@ def list_labels(labels: Any) -> list[Any]:
     return list(labels.tolist() if hasattr(labels, "tolist") else labels)
 
 
-def places_of(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
+def place_labels(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
     """Labels as places in the list of classes.
 
-    >>> places_of(["bee", "ant"], ["ant", "bee"])
+    >>> place_labels(["bee", "ant"], ["ant", "bee"])
     tensor([1, 0])
     """
     place = {name: i for i, name in enumerate(known)}
@@ -200,65 +200,30 @@ def places_of(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
     return torch.tensor([place[label] for label in labels])
 
 
-def check_lengths(pictures: Tensor, labels: Sequence[Any]) -> None:
-    """Refuses labels that are not one for each picture."""
-    if len(pictures) != len(labels):
-        raise UserError(f"adapt got {len(pictures)} pictures but {len(labels)} labels: give one label each.")
+def batch_of(X: Any, how: Preprocessing, dtype: torch.dtype) -> Tensor:
+    """``(n, C, H, W)`` in 0…1 from arrays, tensors or file names, of the shape that training saw.
 
+    Files are brought to size and colour; arrays are not, because nobody could see it happen.
 
-class Look(NamedTuple):
-    """What pictures must become before the network sees them.
-
-    >>> Look((28, 28, 1), None, None).batch(np.full((2, 28, 28), 255, np.uint8), torch.float64).shape
+    >>> how = Preprocessing((28, 28), colour="grey")
+    >>> batch_of(np.full((2, 28, 28), 255, np.uint8), how, torch.float64).shape
     torch.Size([2, 1, 28, 28])
     """
-
-    shape: tuple[int, int, int]
-    mean: list[float] | None = None
-    std: list[float] | None = None
-
-    @property
-    def size(self) -> int:
-        """The side that picture files are brought to."""
-        return self.shape[0]
-
-    @property
-    def colour(self) -> Colour:
-        """The colour that picture files are brought to."""
-        return "grey" if self.shape[2] == 1 else "rgb"
-
-    def batch(self, X: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
-        """``(n, C, H, W)`` as training saw them, from whatever :meth:`bright` takes."""
-        return self.scale(dtype, device)(self.bright(X, dtype).to(device))
-
-    def scale(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Callable[[Tensor], Tensor]:
-        """The scaling alone: a function of pictures in 0…1."""
-        return standardiser(self.mean, self.std, dtype, device)
-
-    def bright(self, X: Any, dtype: torch.dtype) -> Tensor:
-        """``(n, C, H, W)`` in 0…1 from arrays, tensors or file names.
-
-        Files are brought to size and colour; arrays are not, because nobody could see it happen.
-        """
-        array = self._channels_last(X)
-        check_values(array)
-        floats = np.issubdtype(array.dtype, np.floating)
-        x = torch.from_numpy(np.moveaxis(array if floats else as_bytes(array), -1, 1).copy()).to(dtype)
-        return x if floats else x / 255
-
-    def _channels_last(self, X: Any) -> NDArray[Any]:
-        height, width, channels = self.shape
-        if isinstance(X, (list, tuple)) and X and isinstance(X[0], (str, Path)):
-            X = read_files([user_path(file) for file in X], height, self.colour)
-        array = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
-        if array.ndim == 3:
-            array = array[..., None]
-        if array.ndim == 4 and array.shape[1:] == (channels, height, width) and array.shape[-1] != channels:
-            array = np.moveaxis(array, 1, -1)
-        if array.ndim != 4 or array.shape[1:] != (height, width, channels):
-            raise UserError(
-                f"pictures of shape {tuple(array.shape[1:])} do not fit: it was trained on {height}×{width} "
-                f"with {channels} channel{'s' * (channels > 1)}, so bring them to that first, or give file "
-                "names, which are read so."
-            )
-        return array
+    height, width, channels = how.shape
+    if isinstance(X, (list, tuple)) and X and isinstance(X[0], (str, Path)):
+        X = read_files([user_path(file) for file in X], height, how.colour)
+    array = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim == 4 and array.shape[1:] == (channels, height, width) and array.shape[-1] != channels:
+        array = np.moveaxis(array, 1, -1)
+    if array.ndim != 4 or array.shape[1:] != (height, width, channels):
+        raise UserError(
+            f"pictures of shape {tuple(array.shape[1:])} do not fit: it was trained on {height}×{width} "
+            f"with {channels} channel{'s' * (channels > 1)}, so bring them to that first, or give file "
+            "names, which are read so."
+        )
+    check_values(array)
+    floats = np.issubdtype(array.dtype, np.floating)
+    x = torch.from_numpy(np.moveaxis(array if floats else as_bytes(array), -1, 1).copy()).to(dtype)
+    return x if floats else x / 255

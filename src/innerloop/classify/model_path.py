@@ -33,10 +33,9 @@ def find_model(text: str | Path) -> Path:
         return path
     named = bool(path.name) and str(text) != "last"
     if named and not is_run(path):
-        # earlier versions put the suffix in the place of what looked like another one
-        for file in (model_file(path), path.with_suffix(SUFFIX)):
-            if file.is_file():
-                return file
+        file = model_file(path)
+        if file.is_file():
+            return file
     try:
         return find_run(str(text))
     except UserError as error:

@@ -13,22 +13,21 @@ import numpy as np
 from innerloop.classify.backbones import open_backbone
 from innerloop.classify.card import about_model, card, card_file, refuse_to_overwrite
 from innerloop.classify.features import TimeLeft
-from innerloop.classify.files import Saved, load_model, write_predictor
-from innerloop.classify.heads import backbone_recipe
+from innerloop.classify.files import load_model, write_predictor
+from innerloop.classify.heads import head_settings
 from innerloop.classify.model_path import model_file
-from innerloop.classify.predictor import Adapted, Predictor, of_backbone
+from innerloop.classify.predictor import Predictor, pretrained_predictor
 from innerloop.classify.results import (
+    ClassesSummary,
     LabelledPicture,
-    LearnedTold,
     PredictResult,
     check_truth,
-    learned_told,
-    left_out,
-    network_told,
-    rows_told,
+    label_rows,
+    summarise_classes,
+    summarise_network,
     truth_of,
 )
-from innerloop.classify.sureness import Mistaken, confusion, mistaken
+from innerloop.classify.sureness import Mistake, confusion_table, mistakes_in
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.files import write_text_atomic
 from innerloop.core.telling import table_cell
@@ -57,7 +56,7 @@ BACKBONE = "efficientnet-lite0"
 Say = Callable[[str], None]
 
 
-class Wanted(NamedTuple):
+class OutputFiles(NamedTuple):
     """Files that are to be written."""
 
     save: Path | None = None
@@ -84,7 +83,7 @@ def predict_pictures(
     *,
     trust: bool = False,
     backbone: str | None = None,
-    wanted: Wanted | None = None,
+    wanted: OutputFiles | None = None,
     truth: bool = False,
     command: str = "",
     say: Say | None = None,
@@ -107,44 +106,44 @@ def predict_pictures(
         say: told how far it is, where it takes long.
     """
     began = time.perf_counter()
-    wanted = wanted or Wanted()
+    wanted = wanted or OutputFiles()
     wanted.check()
     problems = Problems()
     if model is not None:
-        loaded = load_model(model, overrides, trust=trust)
+        predictor = load_model(model, overrides, trust=trust)
     else:
         with problems.collect():
-            loaded = _opened(backbone or BACKBONE, overrides)
+            predictor = _open_predictor(backbone or BACKBONE, overrides)
     with problems.collect():
         options = support_options(overrides)
         files, skipped = _files(queries, support, options, all_of_them=bool(problems))
     problems.refuse()
     progress = silent if say is None else TimeLeft(say)
     if support is None:
-        adapted = learned_already(loaded, overrides)
+        refuse_late_settings(predictor, overrides)
     else:
-        adapted = adapt_to_folder(loaded.predictor, support, progress, options)
+        predictor = fit_folder(predictor, support, progress, options)
+    names = predictor.learned.names
     if truth:
-        check_truth(files, adapted.names)
+        check_truth(files, names)
     examples = {} if support is None else examples_in(support, options)
-    limit = loaded.unsure_below if unsure_below is None else unsure_below
-    made = adapted.predict(list(files), limit, progress)
-    rows = rows_told(adapted, files, made)
-    learned = learned_told(adapted, [file for paths in examples.values() for file in paths])
-    told = PredictResult(network_told(adapted, model), learned, rows, skipped, 0.0)
+    limit = predictor.unsure_below if unsure_below is None else unsure_below
+    made = predictor.predict(list(files), limit, progress)
+    rows = label_rows(names, files, made)
+    learned = summarise_classes(predictor, [file for paths in examples.values() for file in paths])
+    result = PredictResult(summarise_network(predictor, model), learned, rows, skipped, 0.0)
     if truth:
-        told = told._replace(truth=truth_of(files, made.labels, made.unknown, adapted.names))
+        result = result._replace(truth=truth_of(files, made.labels, made.unknown, names))
     if wanted.save is not None:
-        arguments = {**loaded.arguments, "unsure_below": limit}
-        saved = _saved(wanted.save, adapted, arguments, told.learned, command)
-        told = told._replace(saved=saved, card=card_file(saved))
+        saved = _save(wanted.save, predictor, limit, learned, command)
+        result = result._replace(saved=saved, card=card_file(saved))
     if wanted.csv is not None:
-        told = told._replace(csv=_write_csv(wanted.csv, rows))
-    told = told._replace(seconds=time.perf_counter() - began)
+        result = result._replace(csv=_write_csv(wanted.csv, rows))
+    result = result._replace(seconds=time.perf_counter() - began)
     if wanted.page is not None:
-        page = write_labelled_page(wanted.page, adapted, told.as_dict(), examples, command)
-        told = told._replace(page=page)
-    return told
+        page = write_labelled_page(wanted.page, predictor, result.as_dict(), examples, command)
+        result = result._replace(page=page)
+    return result
 
 
 def _files(
@@ -162,17 +161,15 @@ def _files(
     return pictures
 
 
-def _opened(backbone: str, overrides: Sequence[str]) -> Saved:
-    recipe = make_recipe(backbone_recipe(backbone, {"head": "logistic"}).model_dump(), overrides)
-    return Saved(of_backbone(open_backbone(backbone), recipe))
+def _open_predictor(backbone: str, overrides: Sequence[str]) -> Predictor:
+    head = head_settings({"head": "logistic"}, overrides)
+    return pretrained_predictor(open_backbone(backbone), head)
 
 
-def _saved(
-    path: Path, adapted: Adapted, arguments: Mapping[str, Any], learned: LearnedTold, command: str
-) -> Path:
+def _save(path: Path, predictor: Predictor, limit: float, learned: ClassesSummary, command: str) -> Path:
     """Writes what was learned, and a card beside it."""
-    file = write_predictor(path, adapted.predictor, adapted, arguments)
-    about = about_model(adapted, arguments["unsure_below"], learned)
+    file = write_predictor(path, predictor, {**predictor.arguments, "unsure_below": limit})
+    about = about_model(predictor, limit, learned)
     write_text_atomic(card_file(file), card(about, file.name, command))
     return file
 
@@ -202,27 +199,27 @@ def support_options(overrides: Sequence[str]) -> FolderOptions:
     return EXAMPLES._replace(on_bad=data.data.on_bad, leave_out=data.data.leave_out)
 
 
-def adapt_to_folder(
+def fit_folder(
     predictor: Predictor, folder: Path, progress: Progress = silent, options: FolderOptions = EXAMPLES
-) -> Adapted:
+) -> Predictor:
     """Learns the classes of a folder with one folder of pictures per class."""
-    if predictor.backbone is not None:
+    if predictor.recipe is None:
         examples = examples_in(folder, options)
         files = [file for paths in examples.values() for file in paths]
         known = [name for name, paths in examples.items() for _ in paths]
-        return predictor.adapt(files, known, list(examples), progress=progress)
-    look = predictor.look
+        return predictor.fit(files, known, list(examples), progress=progress)
+    how = predictor.backbone.preprocessing
     source = open_source(
         check_folder(folder),
-        size=look.size,
-        colour=look.colour,
+        size=how.shape[0],
+        colour=how.colour,
         splits="all",
         on_bad=options.on_bad,
         min_images=options.min_images,
         leave_out=options.leave_out,
     )
     names = list(source.class_names)
-    return predictor.adapt(np.asarray(source.images), [names[c] for c in labels(source)], names)
+    return predictor.fit(np.asarray(source.images), [names[c] for c in labels(source)], names)
 
 
 def list_pictures(paths: Sequence[Path], on_bad: OnBad = "refuse") -> tuple[list[Path], Bad]:
@@ -252,20 +249,14 @@ def _is_meant(path: Path) -> bool:
     return path.is_file() and (is_picture(path.name) or is_taken_for_picture(path.name))
 
 
-def learned_already(loaded: Saved, overrides: Sequence[str]) -> Adapted:
-    """The classes that a saved model knows."""
-    if loaded.adapted is None:
-        raise UserError(
-            f"{loaded.predictor.source} has not learned your classes yet: add --support DIR, a folder with "
-            "one folder of labelled pictures per class."
-        )
+def refuse_late_settings(predictor: Predictor, overrides: Sequence[str]) -> None:
+    """Refuses settings for classes that a saved model has learned already."""
     late = [item for item in overrides if not item.startswith("data.on_bad=")]
-    if late:
+    if predictor.classes is not None and late:
         raise UserError(
-            f"{loaded.predictor.source} has learned its classes already, so {late[0]} would change "
+            f"{predictor.source} has learned its classes already, so {late[0]} would change "
             "nothing: leave it out, or add --support DIR to learn classes with it."
         )
-    return loaded.adapted
 
 
 MOST_PICTURES = 400
@@ -277,24 +268,24 @@ ROOM = 5_000_000
 
 def write_labelled_page(
     path: Path,
-    adapted: Adapted,
+    predictor: Predictor,
     told: Mapping[str, Any],
     examples: Mapping[str, Sequence[Path]],
     command: str = "",
 ) -> Path:
     """Writes the page."""
-    held_out = left_out(adapted)
-    wrong = {} if held_out is None else mistaken(held_out)
-    table = None if held_out is None else confusion(held_out, len(adapted.names)).tolist()
+    held_out, names = predictor.hold_out(), predictor.learned.names
+    wrong = {} if held_out is None else mistakes_in(held_out)
+    table = None if held_out is None else confusion_table(held_out, len(names)).tolist()
     rows = least_sure_first(told["predictions"])[:MOST_PICTURES]
     pictures = thumbnails([Path(row["file"]) for row in rows], ROOM)
-    classes = _classes(examples, wrong, adapted.names)
-    write_text_atomic(path, labelled_page(told, pictures, classes, table, _facts(adapted, told, command)))
+    classes = _classes(examples, wrong, names)
+    write_text_atomic(path, labelled_page(told, pictures, classes, table, _facts(predictor, told, command)))
     return path
 
 
 def _classes(
-    examples: Mapping[str, Sequence[Path]], wrong: Mapping[int, Mistaken], names: Sequence[Any]
+    examples: Mapping[str, Sequence[Path]], wrong: Mapping[int, Mistake], names: Sequence[Any]
 ) -> list[Class]:
     """Some examples of each class, those that were labelled wrong when left out before the others."""
     each = max(1, MOST_EXAMPLES // max(1, len(examples)))
@@ -311,16 +302,16 @@ def _classes(
     ]
 
 
-def _remark(mistaken: Mistaken | None, names: Sequence[Any]) -> str:
-    if mistaken is None:
+def _remark(mistake: Mistake | None, names: Sequence[Any]) -> str:
+    if mistake is None:
         return ""
-    return f"taken for {names[mistaken.said]}, right in {percent(mistaken.right)}"
+    return f"taken for {names[mistake.said]}, right in {percent(mistake.right)}"
 
 
-def _facts(adapted: Adapted, told: Mapping[str, Any], command: str) -> list[tuple[str, str]]:
-    predictor, sure = adapted.predictor, adapted.sureness
+def _facts(predictor: Predictor, told: Mapping[str, Any], command: str) -> list[tuple[str, str]]:
+    sure = predictor.learned.sureness
     facts = [("command", command or "from Python"), ("when", now()), ("took", f"{told['seconds']:.1f} s")]
-    if predictor.backbone is not None:
+    if predictor.recipe is None:
         named = predictor.backbone
         facts += [("backbone", named.name), ("its weights", named.weights), ("their licence", named.licence)]
     else:

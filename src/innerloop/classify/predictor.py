@@ -1,11 +1,11 @@
-"""The one way to predict: a trained network that learns new classes from a few pictures and labels others.
+"""From examples to labels: a network with given weights that learns classes from a few pictures.
 
 The command and the estimator are fronts of this, so that they give the same probabilities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,17 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from innerloop.classify.backbones import Backbone, packed_backbone, unpacked_backbone
+from innerloop.classify.backbones import Backbone, pack_backbone, unpack_backbone
+from innerloop.classify.cross_validation import CurvePoint, HeldOut, copies_of, hold_out, learning_curve
 from innerloop.classify.features import extract
-from innerloop.classify.heads import Fields, Way, pack_state, unpack_state, way_to_adapt
-from innerloop.classify.items import Look, check_lengths, list_labels, listed, places_of
-from innerloop.classify.left_out import Way as HeadWay
-from innerloop.classify.left_out import copies_of
+from innerloop.classify.heads import HeadSettings, Method, method_for, pack_state, unpack_state
+from innerloop.classify.items import batch_of, items_of, place_labels
 from innerloop.classify.sureness import Sureness, sureness_of
 from innerloop.core.errors import UserError
+from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.types import Buffers, Params
 from innerloop.data.folder_look import refuse_two_labels
 from innerloop.data.layouts.layout import Progress, silent
+from innerloop.data.pictures import Colour
 from innerloop.data.preparing import prepare
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.heads import HEADS, head_scores
@@ -40,198 +41,7 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.sizes import Sizes
 from innerloop.nets.network import Network
 from innerloop.solvers.problems import Linear
-
-
-class Predictor(NamedTuple):
-    """A trained network and how it is to be used on new classes.
-
-    Attributes:
-        recipe: how it was trained, and how it adapts (``inner``, and the ``eval.head`` with its settings).
-        network: the network.
-        params: its trained weights, and what its learner owns.
-        buffers: its statistics.
-        look: how pictures must look.
-        source: where it comes from, for messages.
-        weights: which weights these are, in words.
-        backbone: the same network as one whose features are computed once and kept, if it came pretrained.
-    """
-
-    recipe: Recipe
-    network: Network
-    params: Params
-    buffers: Buffers
-    look: Look
-    source: str
-    weights: str = ""
-    backbone: Backbone | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copies: a network is made of functions, which are made anew."""
-        if self.backbone is not None:
-            return _reopened, (*packed_backbone(self.backbone), self.recipe, self.source)
-        return _rebuilt, (self.outputs, self.recipe, self.params, self.buffers, *self[4:7])
-
-    def __repr__(self) -> str:
-        return f"<network of {self.source}>"
-
-    @property
-    def outputs(self) -> int:
-        """How many classes its own last layer can tell apart."""
-        return int(self.params[self.network.head_names[0]].shape[0])
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The floating point type that it computes in."""
-        return self.params[self.network.head_names[0]].dtype
-
-    def way(self, ways: int) -> Way:
-        """How it learns this many classes."""
-        return way_to_adapt(self.recipe, self.network, ways, self.outputs, self.source)
-
-    def batch(self, pictures: Any) -> Tensor:
-        """Pictures as the network wants them: see :meth:`innerloop.classify.items.Look.bright`.
-
-        For a pretrained backbone they are brought to its size, whatever they are.
-        """
-        if self.backbone is not None:
-            ready = [prepare(item.picture(), self.backbone.preprocessing) for item in listed(pictures)]
-            return self.backbone.standardised(np.stack(ready), self.dtype)
-        device = self.params[self.network.head_names[0]].device
-        return self.look.batch(pictures, self.dtype, device)
-
-    @property
-    def alone(self) -> bool:
-        """Whether a picture's features do not depend on its neighbours."""
-        return self.network.norm in CACHEABLE
-
-    def features(self, pictures: Any, progress: Progress = silent) -> Tensor:
-        """Features ``(n, d)`` of pictures that are each seen on their own."""
-        if self.backbone is not None:
-            return torch.from_numpy(extract(self.backbone, pictures, progress=progress).values)
-
-        def stored(x: Tensor) -> Tensor:
-            """Features with the norm layers' stored statistics."""
-            return self.network.features(self.params, self.buffers, x, "stored")[0].flatten(1)
-
-        return in_parts(stored, self.batch(pictures), self.network.norm).cpu()
-
-    def adapt(
-        self,
-        pictures: Any,
-        labels: Sequence[Any],
-        names: Sequence[Any] | None = None,
-        *,
-        calibrate: bool = True,
-        progress: Progress = silent,
-    ) -> Adapted:
-        """Learns classes from labelled pictures.
-
-        Args:
-            pictures: arrays, tensors or file names, as :meth:`batch` takes them.
-            labels: one for each picture.
-            names: the classes in order; by default the labels that there are, sorted as text.
-            calibrate: whether a head is also judged on examples that it has not seen, for its sureness.
-            progress: told how many features are computed, where they are those of a backbone.
-
-        Raises:
-            UserError: the labels do not fit the pictures, or there are too few or too many classes.
-        """
-        known = sorted(set(labels), key=str) if names is None else list(names)
-        if len(known) < 2:
-            raise UserError("adapting needs pictures of at least two classes: add some of another class.")
-        y = places_of(labels, known)
-        counts = torch.bincount(y, minlength=len(known)).tolist()
-        if 0 in counts:
-            raise UserError(f"class '{known[counts.index(0)]}' has no picture to learn from: add one.")
-        refuse_two_labels(pictures, labels)
-        check_weights({**self.params, **self.buffers}, self.source)
-        way = self.way(len(known))
-        seen = self.features(pictures, progress) if way.head and self.alone else self.batch(pictures)
-        check_lengths(seen, labels)
-        if way.head and self.alone:
-            return self.fit_head(seen, y, known, calibrate)
-        with torch.no_grad():
-            state = way.learner.adapt(self.params, self.buffers, seen, y.to(seen.device))
-        return Adapted(self, known, state, counts)
-
-    def adapt_more(
-        self,
-        known: Tensor,
-        known_labels: Sequence[Any],
-        pictures: Any,
-        labels: Sequence[Any],
-        names: list[Any],
-        calibrate: bool = True,
-        progress: Progress = silent,
-    ) -> Adapted:
-        """Learns classes from features of examples and from more pictures.
-
-        Args:
-            known: features of examples.
-            known_labels: one for each.
-            pictures: more examples.
-            labels: one for each.
-            names: the classes of all of them, in order.
-            calibrate: whether to look how sure it is.
-            progress: told how many features are computed.
-        """
-        more = self.features(pictures, progress)
-        check_lengths(more, labels)
-        y = places_of([*known_labels, *labels], names)
-        return self.fit_head(torch.cat([known, more]), y, names, calibrate)
-
-    def fit_head(self, z: Tensor, y: Tensor, names: list[Any], calibrate: bool = True) -> Adapted:
-        """Learns classes from features of examples, and how sure that is.
-
-        Args:
-            z: features ``(n, d)``, as :meth:`features` gives them.
-            y: their classes, places in ``names``; each has an example.
-            names: of the classes.
-            calibrate: whether to look how sure it is.
-        """
-        head, wanted = str(self.way(len(names)).head), self.recipe.eval
-        way = HeadWay(head, wanted.C, wanted.normalise_features)
-        fitted = tempered_head(z, y, len(names), *way)
-        state = FittedHead(fitted.weights[0], fitted.bias[0], self.params, self.buffers)
-        sure = None
-        if calibrate:
-            copies = copies_of(z, y, pictures=self.backbone is not None)
-            sure = sureness_of(z, y, names, way, self.recipe.run.seed, copies=copies)
-        counts = torch.bincount(y, minlength=len(names)).tolist()
-        return Adapted(self, names, state, counts, Examples(z, y), sure)
-
-
-def _rebuilt(
-    outputs: int,
-    recipe: Recipe,
-    params: Params,
-    buffers: Buffers,
-    look: Look,
-    source: str,
-    weights: str,
-) -> Predictor:
-    return Predictor(recipe, network_for(recipe, look, outputs), params, buffers, look, source, weights)
-
-
-def _reopened(about: dict[str, Any], tensors: dict[str, Tensor], recipe: Recipe, source: str) -> Predictor:
-    backbone = unpacked_backbone(about, tensors, source, trust=True)  # was open when it was pickled
-    return of_backbone(backbone, recipe)._replace(source=source)
-
-
-def of_backbone(backbone: Backbone, recipe: Recipe) -> Predictor:
-    """A pretrained backbone as a predictor."""
-    how = backbone.preprocessing
-    return Predictor(
-        recipe,
-        backbone.network,
-        backbone.params,
-        backbone.buffers,
-        Look(how.shape, *how.scale()),
-        backbone.name,
-        backbone.weights,
-        backbone,
-    )
-
+from innerloop.tasks.loading import standardiser
 
 UNSURE_BELOW = 0.5
 
@@ -261,107 +71,376 @@ class Examples(NamedTuple):
     y: Tensor
 
 
-class Adapted(NamedTuple):
-    """A predictor that has learned some classes."""
+class Classes(NamedTuple):
+    """Classes: the settings that they were learned by, what became of the examples, and how sure that is."""
 
-    predictor: Predictor
     names: list[Any]
+    head: HeadSettings
     state: Any
-    counts: list[int] | None = None
+    counts: list[int]
     examples: Examples | None = None
     sureness: Sureness | None = None
 
+
+class Predictor(NamedTuple):
+    """A network that learns classes of pictures from a few examples and labels others.
+
+    Attributes:
+        backbone: the network, its weights and what pictures go through before.
+        head: how it learns classes.
+        source: where it comes from, for messages.
+        recipe: how it was trained, and so how it adapts itself; None for published weights, whose features
+            are computed once and kept.
+        classes: what it has learned; None before :meth:`fit`.
+        arguments: of the ``FewShotClassifier`` that was saved.
+    """
+
+    backbone: Backbone
+    head: HeadSettings
+    source: str
+    recipe: Recipe | None = None
+    classes: Classes | None = None
+    arguments: dict[str, Any] = {}  # noqa: RUF012
+
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copies: the state by its tensors, whatever its type."""
-        packed = pack_state(self.state, self.predictor.params, self.predictor.buffers)
-        return _readapted, (self.predictor, self.names, *packed, *self[3:])
+        """For pickle and copies: a network is made of functions, which are made anew."""
+        if self.recipe is None:
+            network: Any = pack_backbone(self.backbone)
+        else:
+            network = (self.outputs, self.backbone._replace(network=None))  # type: ignore[arg-type]
+        state, classes = None, self.classes
+        if classes is not None:
+            state = pack_state(classes.state, self.backbone.params, self.backbone.buffers)
+            classes = classes._replace(state=None)
+        return _restored, (network, tuple(self[1:4]), classes, state, self.arguments)
+
+    def __repr__(self) -> str:
+        return f"<network of {self.source}>"
 
     @property
-    def method(self) -> str:
-        """How it learned them, in words."""
-        return self.predictor.way(len(self.names)).words
+    def network(self) -> Network:
+        """The network itself."""
+        return self.backbone.network
+
+    @property
+    def outputs(self) -> int:
+        """How many classes its own last layer can tell apart."""
+        return int(self._last_layer.shape[0])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating point type that it computes in."""
+        return self._last_layer.dtype
+
+    @property
+    def _last_layer(self) -> Tensor:
+        return self.backbone.params[self.network.head_names[0]]
+
+    @property
+    def unsure_below(self) -> float:
+        """Below which probability it calls itself unsure, as it was saved."""
+        return float(self.arguments.get("unsure_below", UNSURE_BELOW))
+
+    # before classes are learned
+
+    def method(self, ways: int) -> Method:
+        """How it learns this many classes."""
+        return method_for(self.head, self.recipe, self.network, ways, self.outputs, self.source)
+
+    def batch(self, pictures: Any) -> Tensor:
+        """Pictures as the network wants them: files are brought to its size, arrays must have it.
+
+        For published weights they are brought to its size, whatever they are.
+        """
+        how = self.backbone.preprocessing
+        if self.recipe is None:
+            ready = [prepare(item.picture(), how) for item in items_of(pictures)]
+            return self.backbone.standardised(np.stack(ready), self.dtype)
+        device = self._last_layer.device
+        return self.scale(device)(batch_of(pictures, how, self.dtype).to(device))
+
+    def scale(self, device: torch.device | str = "cpu") -> Callable[[Tensor], Tensor]:
+        """The scaling that training used: a function of pictures in 0…1."""
+        how = self.backbone.preprocessing
+        return standardiser(how.mean, how.std, self.dtype, device)
+
+    @property
+    def alone(self) -> bool:
+        """Whether a picture's features do not depend on its neighbours."""
+        return self.network.norm in CACHEABLE
+
+    def features(self, pictures: Any, progress: Progress = silent) -> Tensor:
+        """Features ``(n, d)`` of pictures that are each seen on their own."""
+        if self.recipe is None:
+            return torch.from_numpy(extract(self.backbone, pictures, progress=progress).values)
+        return in_parts(self.forward(), self.batch(pictures), self.network.norm).cpu()
+
+    def forward(self) -> Callable[[Tensor], Tensor]:
+        """From what the network sees to features."""
+        if self.recipe is None:
+            return self.backbone.forward()
+        network, params, buffers = self.network, self.backbone.params, self.backbone.buffers
+        return lambda x: network.features(params, buffers, x, "stored")[0].flatten(1)
+
+    def fit(
+        self,
+        pictures: Any,
+        labels: Sequence[Any],
+        names: Sequence[Any] | None = None,
+        *,
+        calibrate: bool = True,
+        progress: Progress = silent,
+    ) -> Predictor:
+        """Learns classes from labelled pictures, and forgets all others.
+
+        Args:
+            pictures: arrays, tensors or file names, as :meth:`batch` takes them.
+            labels: one for each picture.
+            names: the classes in order; by default the labels that there are, sorted as text.
+            calibrate: whether a head is also judged on examples that it has not seen, for its sureness.
+            progress: told how many features are computed, where they are those of a backbone.
+
+        Raises:
+            UserError: the labels do not fit the pictures, or there are too few or too many classes.
+        """
+        known = sorted(set(labels), key=str) if names is None else list(names)
+        if len(known) < 2:
+            raise UserError("adapting needs pictures of at least two classes: add some of another class.")
+        y = place_labels(labels, known)
+        counts = torch.bincount(y, minlength=len(known)).tolist()
+        if 0 in counts:
+            raise UserError(f"class '{known[counts.index(0)]}' has no picture to learn from: add one.")
+        refuse_two_labels(pictures, labels)
+        params, buffers = self.backbone.params, self.backbone.buffers
+        check_weights({**params, **buffers}, self.source)
+        method = self.method(len(known))
+        if method.head and self.alone:
+            z = self.features(pictures, progress)
+            _check_lengths(z, labels)
+            return self.fit_features(z, y, known, calibrate)
+        x = self.batch(pictures)
+        _check_lengths(x, labels)
+        with torch.no_grad():
+            state = method.learner.adapt(params, buffers, x, y.to(x.device))
+        return self._replace(classes=Classes(known, self.head, state, counts))
+
+    def fit_more(
+        self,
+        known: Classes,
+        pictures: Any,
+        labels: Sequence[Any],
+        names: list[Any],
+        calibrate: bool = True,
+        progress: Progress = silent,
+    ) -> Predictor:
+        """Learns classes from examples that it has features of, and from more pictures.
+
+        Args:
+            known: classes with their examples.
+            pictures: more examples.
+            labels: one for each.
+            names: the classes of all of them, in order.
+            calibrate: whether to look how sure it is.
+            progress: told how many features are computed.
+
+        Raises:
+            UserError: the classes were learned without features, or the labels do not fit.
+        """
+        if known.examples is None:
+            raise UserError(
+                "partial_fit keeps features of examples, which only heads on features have: set "
+                "head='logistic' and fit again, or fit all examples at once."
+            )
+        more = self.features(pictures, progress)
+        _check_lengths(more, labels)
+        before = [known.names[i] for i in known.examples.y.tolist()]
+        y = place_labels([*before, *labels], names)
+        return self.fit_features(torch.cat([known.examples.z, more]), y, names, calibrate)
+
+    def fit_features(self, z: Tensor, y: Tensor, names: list[Any], calibrate: bool = True) -> Predictor:
+        """Learns classes from features of examples, and how sure that is.
+
+        Args:
+            z: features ``(n, d)``, as :meth:`features` gives them.
+            y: their classes, places in ``names``; each has an example.
+            names: of the classes.
+            calibrate: whether to look how sure it is.
+        """
+        head = self.head._replace(kind=str(self.method(len(names)).head))
+        fitted = tempered_head(z, y, len(names), head.kind, head.C, head.normalise)
+        state = FittedHead(fitted.weights[0], fitted.bias[0], self.backbone.params, self.backbone.buffers)
+        sure = None
+        if calibrate:
+            copies = copies_of(z, y, pictures=self.recipe is None)
+            sure = sureness_of(z, y, names, head, head.seed, copies=copies)
+        counts = torch.bincount(y, minlength=len(names)).tolist()
+        return self._replace(classes=Classes(names, self.head, state, counts, Examples(z, y), sure))
+
+    # once classes are learned
+
+    @property
+    def learned(self) -> Classes:
+        """The classes, which must have been learned."""
+        if self.classes is None:
+            raise UserError(
+                f"{self.source} has not learned your classes yet: add --support DIR, a folder with "
+                "one folder of labelled pictures per class."
+            )
+        return self.classes
+
+    @property
+    def learned_by(self) -> Method:
+        """How the classes were learned."""
+        classes = self.learned
+        return self._replace(head=classes.head).method(len(classes.names))
+
+    @property
+    def learned_head(self) -> HeadSettings:
+        """The settings of the head on features that the classes were learned by."""
+        return self.learned.head._replace(kind=str(self.learned_by.head))
 
     @property
     def copies(self) -> Tensor | None:
         """The first copy of every example, where it has learned from features."""
-        if self.examples is None:
-            return None
-        return copies_of(*self.examples, pictures=self.predictor.backbone is not None)
+        examples = self.learned.examples
+        return None if examples is None else copies_of(*examples, pictures=self.recipe is None)
 
     @property
     def temperature(self) -> float:
         """What logits are divided by before a softmax makes probabilities of them."""
-        return 1.0 if self.sureness is None else self.sureness.temperature
+        sure = self.learned.sureness
+        return 1.0 if sure is None else sure.temperature
+
+    def hold_out(self) -> HeldOut | None:
+        """What heads said of examples that they had not seen, as when it learned; None if nobody looked."""
+        classes = self.learned
+        if classes.examples is None or classes.sureness is None:
+            return None
+        head = self.learned_head
+        return hold_out(*classes.examples, len(classes.names), head, head.seed, self.copies)
+
+    def learning_curve(self, seed: int = 0) -> list[CurvePoint]:
+        """Accuracy with 1, 2, 4 … of the examples of every class, on the others; nothing without features."""
+        classes = self.learned
+        if classes.examples is None:
+            return []
+        return learning_curve(
+            *classes.examples, len(classes.names), self.learned_head, seed, copies=self.copies
+        )
 
     def probabilities(self, pictures: Any) -> NDArray[np.float64]:
         """``(n, ways)``: each picture on its own, or all together where the norm policy says so."""
-        return self._judged(pictures)[0].numpy()
+        return self._judge(pictures)[0].numpy()
 
-    def _judged(self, pictures: Any, progress: Progress = silent) -> tuple[Tensor, Tensor]:
+    def _judge(self, pictures: Any, progress: Progress = silent) -> tuple[Tensor, Tensor]:
         """Probabilities, and which pictures are far from every class."""
-        predictor, ways = self.predictor, len(self.names)
-        way = predictor.way(ways)
-        if way.head and predictor.alone:
-            z = predictor.features(pictures, progress)
+        classes, method = self.learned, self.learned_by
+        if method.head and self.alone:
+            z = self.features(pictures, progress)
             made = (self.logits(z) / self.temperature).softmax(-1)
-            far = torch.zeros(len(z), dtype=torch.bool) if self.sureness is None else self.sureness.far(z)
+            sure = classes.sureness
+            far = torch.zeros(len(z), dtype=torch.bool) if sure is None else sure.far(z)
         else:
 
             def soft(x: Tensor) -> Tensor:
                 """Probabilities of some pictures."""
-                return way.learner.predict(self.state, x)[0][:, :ways].double().softmax(-1)
+                scores = method.learner.predict(classes.state, x)[0]
+                return scores[:, : len(classes.names)].double().softmax(-1)
 
-            made = in_parts(soft, predictor.batch(pictures), predictor.network.norm).cpu()
+            made = in_parts(soft, self.batch(pictures), self.network.norm).cpu()
             far = torch.zeros(len(made), dtype=torch.bool)
-        check_numbers(made, predictor.source)
+        check_numbers(made, self.source)
         return made, far
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores ``(n, ways)`` of features ``(n, d)`` by the head on them, before the temperature."""
-        predictor = self.predictor
-        head = HEADS[str(predictor.way(len(self.names)).head)]
-        fitted = Linear(self.state.weight[None], self.state.bias[None], pairs=head.pairs)
-        return head_scores(fitted, z[None].double(), predictor.recipe.eval.normalise_features)[0].double()
+        head, state = self.learned_head, self.learned.state
+        fitted = Linear(state.weight[None], state.bias[None], pairs=HEADS[head.kind].pairs)
+        return head_scores(fitted, z[None].double(), head.normalise)[0].double()
 
     def predict(
-        self, pictures: Any, unsure_below: float = UNSURE_BELOW, progress: Progress = silent
+        self, pictures: Any, unsure_below: float | None = None, progress: Progress = silent
     ) -> Prediction:
         """The most probable class of each picture.
 
-        Unsure if less probable than ``unsure_below``, or unknown.
+        Args:
+            pictures: as in :meth:`fit`.
+            unsure_below: labels less probable than this are unsure, as are pictures that are unknown; by
+                default as it was saved, else 0.5.
+            progress: told how many features are computed.
         """
-        made, far = self._judged(pictures, progress)
-        places, confidence, improbable = labelled(made, unsure_below)
-        unknown = far.tolist()
+        made, far = self._judge(pictures, progress)
+        limit = self.unsure_below if unsure_below is None else unsure_below
+        places, confidence, improbable = labelled(made, limit)
+        unknown, names = far.tolist(), self.learned.names
         unsure = [a or b for a, b in zip(improbable, unknown, strict=True)]
-        return Prediction([self.names[i] for i in places], confidence, unsure, made.numpy(), unknown)
+        return Prediction([names[i] for i in places], confidence, unsure, made.numpy(), unknown)
 
 
-def _readapted(
-    predictor: Predictor, names: list[Any], fields: Fields, tensors: Params, *more: Any
-) -> Adapted:
-    state = unpack_state(fields, tensors, predictor.params, predictor.buffers)
-    return Adapted(predictor, names, state, *more)
+def _restored(network: Any, fields: Any, classes: Classes | None, state: Any, arguments: Any) -> Predictor:
+    """What :meth:`Predictor.__reduce__` took apart."""
+    head, source, recipe = fields
+    if recipe is None:
+        about, tensors = network
+        backbone = unpack_backbone(about, tensors, source, trust=True)  # was open when it was pickled
+    else:
+        outputs, backbone = network
+        backbone = backbone._replace(network=network_for(recipe, backbone.preprocessing, outputs))
+    if classes is not None:
+        kept, tensors = state
+        classes = classes._replace(state=unpack_state(kept, tensors, backbone.params, backbone.buffers))
+    return Predictor(backbone, head, source, recipe, classes, arguments)
 
 
-def sizes_for(look: Look, outputs: int, classes: int = 1) -> Sizes:
-    """What pictures of this look ask of a network; ``classes`` are those of the training."""
-    side, _, channels = look.shape  # features of a Conv4 take any width, and its head is not used then
+def pretrained_predictor(backbone: Backbone, head: HeadSettings) -> Predictor:
+    """A backbone with published weights."""
+    return Predictor(backbone, head, backbone.name)
+
+
+def trained_predictor(
+    recipe: Recipe,
+    head: HeadSettings,
+    network: Network,
+    weights: tuple[Params, Buffers],
+    how: Preprocessing,
+    source: str,
+    words: str,
+) -> Predictor:
+    """The network that a recipe trained on pictures; ``words`` say which weights these are."""
+    seen = f"{recipe.data.name}, training classes"
+    settings = recipe.model.model_dump(exclude={"kind", "init"})
+    licence = "that of its training data"
+    backbone = Backbone(recipe.model.kind, network, *weights, how, words, seen, licence, settings)
+    return Predictor(backbone, head, source, recipe)
+
+
+def trained_preprocessing(
+    shape: Sequence[int], mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+) -> Preprocessing:
+    """How picture files are brought to what training saw: the largest square in the middle.
+
+    >>> trained_preprocessing((28, 28, 1)).shape
+    (28, 28, 1)
+    """
+    height, width, channels = shape
+    mean, std = (None if values is None else tuple(values) for values in (mean, std))
+    colour: Colour = "grey" if channels == 1 else "rgb"
+    return Preprocessing((height, width), "fill", resample="lanczos", mean=mean, std=std, colour=colour)
+
+
+def sizes_for(how: Preprocessing, outputs: int, classes: int = 1) -> Sizes:
+    """What pictures of this shape ask of a network; ``classes`` are those of the training."""
+    side, _, channels = how.shape  # features of a Conv4 take any width, and its head is not used then
     return Sizes((channels, side, side), outputs, outputs, classes, labels=True)
 
 
-def network_for(recipe: Recipe, look: Look, outputs: int) -> Network:
-    """The network of a recipe for pictures of this look, with as many outputs as it was trained with."""
+def network_for(recipe: Recipe, how: Preprocessing, outputs: int) -> Network:
+    """The network of a recipe for such pictures, with as many outputs as it was trained with."""
     model = recipe.model.model_copy(update={"outputs": None})
-    return build_network(recipe.model_copy(update={"model": model}), sizes_for(look, outputs))
+    return build_network(recipe.model_copy(update={"model": model}), sizes_for(how, outputs))
 
 
-def predict_arrays(
-    predictor: Predictor,
-    support: Any,
-    labels: Sequence[Any] | NDArray[Any],
-    queries: Any,
-    unsure_below: float = UNSURE_BELOW,
-) -> Prediction:
-    """Labels pictures from a few labelled ones."""
-    return predictor.adapt(support, list_labels(labels)).predict(queries, unsure_below)
+def _check_lengths(pictures: Tensor, labels: Sequence[Any]) -> None:
+    """Refuses labels that are not one for each picture."""
+    if len(pictures) != len(labels):
+        raise UserError(f"adapt got {len(pictures)} pictures but {len(labels)} labels: give one label each.")

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from innerloop.classify.left_out import CurvePoint, HeldOut, groups_of, hold_out, learning_curve
-from innerloop.classify.left_out import Way as HeadWay
-from innerloop.classify.predictor import Adapted, Prediction
-from innerloop.classify.sureness import PAIRS, Confused, Expected, Share, listed, share_of
+from innerloop.classify.cross_validation import CurvePoint, groups_of
+from innerloop.classify.predictor import Prediction, Predictor
+from innerloop.classify.sureness import PAIRS, Confusion, ExpectedAccuracy, Share, enumerate_names, share_of
 from innerloop.core.errors import UserError
 
 
-class NetworkTold(NamedTuple):
+class NetworkSummary(NamedTuple):
     """Which network it was.
 
     Attributes:
@@ -45,7 +44,7 @@ class Copies(NamedTuple):
     examples: list[str]
 
 
-class LearnedTold(NamedTuple):
+class ClassesSummary(NamedTuple):
     """What it learned, and how sure it may be.
 
     Attributes:
@@ -60,15 +59,15 @@ class LearnedTold(NamedTuple):
     method: str
     classes: list[Any]
     support: dict[str, int]
-    expected: Expected | None
+    expected: ExpectedAccuracy | None
     curve: list[CurvePoint]
     copies: list[Copies]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        expected = None if self.expected is None else _plain_expected(self.expected)
-        told = {name: [row._asdict() for row in getattr(self, name)] for name in ("curve", "copies")}
-        return {**self._asdict(), "expected": expected, **told}
+        expected = None if self.expected is None else self.expected.as_dict()
+        rows = {name: [row._asdict() for row in getattr(self, name)] for name in ("curve", "copies")}
+        return {**self._asdict(), "expected": expected, **rows}
 
 
 class LabelledPicture(NamedTuple):
@@ -111,8 +110,8 @@ class PredictResult(NamedTuple):
         truth: how many labels are right, where the pictures' folders name the classes and that was asked.
     """
 
-    network: NetworkTold
-    learned: LearnedTold
+    network: NetworkSummary
+    learned: ClassesSummary
     predictions: list[LabelledPicture]
     skipped: list[tuple[str, str]]
     seconds: float
@@ -138,31 +137,32 @@ class PredictResult(NamedTuple):
         }
 
 
-def network_told(adapted: Adapted, model: str | Path | None) -> NetworkTold:
+def summarise_network(predictor: Predictor, model: str | Path | None) -> NetworkSummary:
     """Which network it was."""
-    predictor = adapted.predictor
     source, is_run = None if model is None else predictor.source, Path(predictor.source).is_dir()
-    backbone = None if predictor.backbone is None else predictor.backbone.about()
+    backbone = predictor.backbone
     run, file = (source, None) if is_run else (None, source)
-    return NetworkTold(run, file, backbone, predictor.weights, predictor.network.norm)
+    about = backbone.about() if predictor.recipe is None else None
+    return NetworkSummary(run, file, about, backbone.weights, backbone.network.norm)
 
 
-def learned_told(adapted: Adapted, files: Sequence[Any] = ()) -> LearnedTold:
+def summarise_classes(predictor: Predictor, files: Sequence[Any] = ()) -> ClassesSummary:
     """What it learned, and how sure it may be."""
-    names = [plain_label(name) for name in adapted.names]
-    return LearnedTold(
-        method=adapted.method,
+    classes = predictor.learned
+    names, sure = [plain_label(name) for name in classes.names], classes.sureness
+    return ClassesSummary(
+        method=predictor.learned_by.words,
         classes=names,
-        support={str(name): n for name, n in zip(names, adapted.counts or [], strict=False)},
-        expected=None if adapted.sureness is None else adapted.sureness.expected,
-        curve=_curve(adapted),
-        copies=copies_told(adapted, files),
+        support={str(name): n for name, n in zip(names, classes.counts, strict=True)},
+        expected=None if sure is None else sure.expected,
+        curve=[] if sure is None else predictor.learning_curve(),
+        copies=find_copies(predictor, files),
     )
 
 
-def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list[LabelledPicture]:
+def label_rows(names: Sequence[Any], files: Sequence[Path], made: Prediction) -> list[LabelledPicture]:
     """A row for every picture."""
-    names = [str(plain_label(name)) for name in adapted.names]
+    names = [str(plain_label(name)) for name in names]
     return [
         LabelledPicture(
             file=file,
@@ -176,53 +176,17 @@ def rows_told(adapted: Adapted, files: Sequence[Path], made: Prediction) -> list
     ]
 
 
-def copies_told(adapted: Adapted, files: Sequence[Any] = ()) -> list[Copies]:
+def find_copies(predictor: Predictor, files: Sequence[Any] = ()) -> list[Copies]:
     """Examples that look like copies of one picture."""
-    if adapted.examples is None or adapted.copies is None or adapted.sureness is None:
+    classes, copies = predictor.learned, predictor.copies
+    if classes.examples is None or copies is None or classes.sureness is None:
         return []
-    of = adapted.examples.y.tolist()
+    of = classes.examples.y.tolist()
     named = [str(file) for file in files] or [f"example {i + 1}" for i in range(len(of))]
     return [
-        Copies(plain_label(adapted.names[of[rows[0]]]), [named[i] for i in rows])
-        for rows in groups_of(adapted.copies)
+        Copies(plain_label(classes.names[of[rows[0]]]), [named[i] for i in rows])
+        for rows in groups_of(copies)
     ]
-
-
-def _plain_share(share: Share) -> dict[str, Any]:
-    return {"accuracy": share.value, "low": share.low, "high": share.high, "examples": share.n}
-
-
-def _plain_expected(expected: Expected) -> dict[str, Any]:
-    return {
-        **_plain_share(expected.accuracy),
-        "by_class": {str(name): _plain_share(share) for name, share in expected.by_class.items()},
-        "confused": [
-            {"true": str(pair.true), "said": str(pair.said), "share": pair.share}
-            for pair in expected.confused
-        ],
-        "untested": [str(name) for name in expected.untested],
-    }
-
-
-def left_out(adapted: Adapted) -> HeldOut | None:
-    """What heads said of examples that they had not seen, as when it was learned; None if nobody looked."""
-    if adapted.examples is None or adapted.sureness is None:
-        return None
-    way, seed = head_way(adapted), adapted.predictor.recipe.run.seed
-    return hold_out(*adapted.examples, len(adapted.names), way, seed, adapted.copies)
-
-
-def _curve(adapted: Adapted) -> list[CurvePoint]:
-    if adapted.examples is None or adapted.sureness is None:
-        return []
-    return learning_curve(*adapted.examples, len(adapted.names), head_way(adapted), copies=adapted.copies)
-
-
-def head_way(adapted: Adapted) -> HeadWay:
-    """How its head on features was fitted."""
-    wanted = adapted.predictor.recipe.eval
-    head = str(adapted.predictor.way(len(adapted.names)).head)
-    return HeadWay(head, wanted.C, wanted.normalise_features)
 
 
 def plain_label(label: Any) -> Any:
@@ -236,22 +200,18 @@ class Truth(NamedTuple):
     accuracy: Share
     unknown: int
     by_class: dict[str, Share]
-    confused: list[Confused]
+    confused: list[Confusion]
     other: dict[str, tuple[int, int]]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return {
-            **_plain(self.accuracy),
+            **self.accuracy.as_dict("pictures"),
             "unknown": self.unknown,
-            "by_class": {name: _plain(share) for name, share in self.by_class.items()},
+            "by_class": {name: share.as_dict("pictures") for name, share in self.by_class.items()},
             "confused": [pair._asdict() for pair in self.confused],
             "other": {name: {"pictures": n, "unknown": m} for name, (n, m) in self.other.items()},
         }
-
-
-def _plain(share: Share) -> dict[str, Any]:
-    return {"accuracy": share.value, "low": share.low, "high": share.high, "pictures": share.n}
 
 
 def check_truth(files: Sequence[Path], names: Sequence[Any]) -> None:
@@ -261,7 +221,8 @@ def check_truth(files: Sequence[Path], names: Sequence[Any]) -> None:
         shown = ", ".join(f"'{name}'" for name in list(folders)[:3])
         raise UserError(
             f"--truth takes the name of a picture's folder for its class, and no folder here ({shown}) has "
-            f"the name of one ({listed(names)}): sort the pictures into such folders, or leave --truth out."
+            f"the name of one ({enumerate_names(names)}): sort the pictures into such folders, or leave "
+            "--truth out."
         )
 
 
@@ -280,7 +241,7 @@ def truth_of(
     known = [(true, str(said)) for true, said in zip(folders, labels, strict=True) if true in classes]
     count = Counter(true for true, _ in known)
     wrong = Counter(pair for pair in known if pair[0] != pair[1])
-    shares = [Confused(*pair, n / count[pair[0]]) for pair, n in wrong.items()]
+    shares = [Confusion(*pair, n / count[pair[0]]) for pair, n in wrong.items()]
     others = [(name, far) for name, far in zip(folders, unknown, strict=True) if name not in classes]
     return Truth(
         share_of([float(true == said) for true, said in known]),

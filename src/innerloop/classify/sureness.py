@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from innerloop.classify.left_out import HeldOut, Way, class_means, hold_out, nearest
+from innerloop.classify.cross_validation import HeldOut, class_means, hold_out, nearest
+from innerloop.classify.heads import HeadSettings
 
 PAIRS = 5
-"""Confused pairs of classes that are told."""
+"""Confusion pairs of classes that are told."""
 
 
 class Share(NamedTuple):
@@ -27,8 +28,12 @@ class Share(NamedTuple):
     high: float
     n: int
 
+    def as_dict(self, counted: str = "examples") -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {"accuracy": self.value, "low": self.low, "high": self.high, counted: self.n}
 
-class Confused(NamedTuple):
+
+class Confusion(NamedTuple):
     """Examples of one class that were taken for another: their share among those of the class."""
 
     true: Any
@@ -36,7 +41,7 @@ class Confused(NamedTuple):
     share: float
 
 
-class Expected(NamedTuple):
+class ExpectedAccuracy(NamedTuple):
     """What to expect of new pictures that are drawn as the examples were.
 
     Attributes:
@@ -48,8 +53,17 @@ class Expected(NamedTuple):
 
     accuracy: Share
     by_class: dict[Any, Share]
-    confused: list[Confused]
+    confused: list[Confusion]
     untested: list[Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            **self.accuracy.as_dict(),
+            "by_class": {str(name): share.as_dict() for name, share in self.by_class.items()},
+            "confused": [{"true": str(c.true), "said": str(c.said), "share": c.share} for c in self.confused],
+            "untested": [str(name) for name in self.untested],
+        }
 
     def __repr__(self) -> str:
         of = f"{len(self.by_class)} classes"
@@ -57,7 +71,7 @@ class Expected(NamedTuple):
             f"{_percent(self.accuracy)} right on new pictures like the {self.accuracy.n} examples of {of}"
         ]
         if self.untested:
-            lines.append(f"not tested, for want of a second picture: {listed(self.untested)}")
+            lines.append(f"not tested, for want of a second picture: {enumerate_names(self.untested)}")
         worst = sorted(self.by_class.items(), key=lambda item: item[1].value)[:3]
         lines.append("hardest: " + ", ".join(f"{name} {_percent(share)}" for name, share in worst))
         if self.confused:
@@ -70,7 +84,7 @@ def _percent(share: Share) -> str:
     return f"{100 * share.value:.0f} % ({100 * share.low:.0f} to {100 * share.high:.0f} %)"
 
 
-def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:
+def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> ExpectedAccuracy:
     """Counts how often examples were labelled right by heads that had not seen them.
 
     A head that is used has one example more of every class than those that were judged, so it is slightly
@@ -78,7 +92,7 @@ def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:
     the interval is over pictures.
 
     Args:
-        held_out: from :func:`~innerloop.classify.left_out.hold_out`.
+        held_out: from :func:`~innerloop.classify.cross_validation.hold_out`.
         names: of the classes, in order.
     """
     labels, places = held_out.labels.cpu().numpy(), held_out.units.cpu().numpy()
@@ -93,26 +107,26 @@ def expected_accuracy(held_out: HeldOut, names: Sequence[Any]) -> Expected:
         for c, name in enumerate(names)
         if c in set(class_of.values())
     }
-    table = confusion(held_out, len(names))
+    table = confusion_table(held_out, len(names))
     untested = [name for name in names if name not in by_class]
-    return Expected(share_of(list(means.values())), by_class, _confused(table, names), untested)
+    return ExpectedAccuracy(share_of(list(means.values())), by_class, _confused(table, names), untested)
 
 
-def confusion(held_out: HeldOut, ways: int) -> NDArray[np.float64]:
+def confusion_table(held_out: HeldOut, ways: int) -> NDArray[np.float64]:
     """How often each class was taken for each: a row for every true class, over repeats."""
     table = np.zeros((ways, ways))
     np.add.at(table, (held_out.labels.cpu().numpy(), held_out.scores.argmax(1).cpu().numpy()), 1.0)
     return table
 
 
-class Mistaken(NamedTuple):
+class Mistake(NamedTuple):
     """An example that was labelled wrong when it was left out: how often right, and what it was taken for."""
 
     right: float
     said: int
 
 
-def mistaken(held_out: HeldOut) -> dict[int, Mistaken]:
+def mistakes_in(held_out: HeldOut) -> dict[int, Mistake]:
     """Examples, by their places, that were not always labelled right: perhaps their labels are wrong."""
     said, places = held_out.scores.argmax(1).tolist(), held_out.places.tolist()
     told: dict[int, list[int]] = {place: [] for place in places}
@@ -123,7 +137,7 @@ def mistaken(held_out: HeldOut) -> dict[int, Mistaken]:
     for place, labels in told.items():
         wrong = Counter(label for label in labels if label != true[place])
         if wrong:
-            mistakes[place] = Mistaken(1 - wrong.total() / len(labels), wrong.most_common(1)[0][0])
+            mistakes[place] = Mistake(1 - wrong.total() / len(labels), wrong.most_common(1)[0][0])
     return mistakes
 
 
@@ -143,13 +157,13 @@ def share_of(values: Sequence[float]) -> Share:
     return Share(p, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale), n)
 
 
-def _confused(table: NDArray[np.float64], names: Sequence[Any]) -> list[Confused]:
+def _confused(table: NDArray[np.float64], names: Sequence[Any]) -> list[Confusion]:
     rows = table.sum(1, keepdims=True)
     shares = np.divide(table, rows, out=np.zeros_like(table), where=rows > 0)
     np.fill_diagonal(shares, 0.0)
     order = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]
     pairs = [divmod(int(i), len(names)) for i in order]
-    return [Confused(names[a], names[b], float(shares[a, b])) for a, b in pairs if shares[a, b] > 0]
+    return [Confusion(names[a], names[b], float(shares[a, b])) for a, b in pairs if shares[a, b] > 0]
 
 
 class Novelty(NamedTuple):
@@ -176,7 +190,7 @@ def novelty_of(held_out: HeldOut, false_alarms: float = 0.05) -> Novelty:
     distance is taken, and the share is :math:`1/(n+1)`. An example's distances over repeats are averaged.
 
     Args:
-        held_out: from :func:`~innerloop.classify.left_out.hold_out`.
+        held_out: from :func:`~innerloop.classify.cross_validation.hold_out`.
         false_alarms: α.
     """
     places, row = held_out.units.unique(return_inverse=True)
@@ -272,7 +286,7 @@ class Sureness(NamedTuple):
     """
 
     temperature: float
-    expected: Expected | None
+    expected: ExpectedAccuracy | None
     novelty: Novelty | None
     means: Tensor
 
@@ -287,7 +301,7 @@ def sureness_of(
     z: Tensor,
     y: Tensor,
     names: Sequence[Any],
-    way: Way | None = None,
+    head: HeadSettings | None = None,
     seed: int = 0,
     false_alarms: float = FALSE_ALARMS,
     copies: Tensor | None = None,
@@ -298,10 +312,10 @@ def sureness_of(
         z: features of the examples, ``(n, d)``.
         y: their classes, places in ``names``.
         names: of the classes.
-        way: how heads are fitted.
+        head: how heads are fitted.
         seed: of how examples are left out.
         false_alarms: the share of pictures of the classes that may be called unknown.
-        copies: the first copy of every example, see :func:`~innerloop.classify.left_out.copies_of`.
+        copies: the first copy of every example, see :func:`~innerloop.classify.cross_validation.copies_of`.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> sureness = sureness_of(z, torch.tensor([0, 0, 1, 1]), ["east", "north"])
@@ -309,7 +323,7 @@ def sureness_of(
     (1.0, [False, True])
     """
     means = class_means(z, y, len(names))
-    held_out = hold_out(z, y, len(names), way, seed, copies)
+    held_out = hold_out(z, y, len(names), head, seed, copies)
     if held_out is None:
         return Sureness(1.0, None, None, means)
     return Sureness(
@@ -321,13 +335,13 @@ def sureness_of(
 
 
 MOST = 10
-"""Names that are listed."""
+"""Names that are enumerated."""
 
 
-def listed(names: Sequence[Any]) -> str:
+def enumerate_names(names: Sequence[Any]) -> str:
     """Names with commas, and how many more there are.
 
-    >>> listed(["ant", "bee"])
+    >>> enumerate_names(["ant", "bee"])
     'ant, bee'
     """
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
@@ -345,7 +359,7 @@ def covers(expected: Mapping[str, Any]) -> str:
     if not untested:
         return words
     of = f"of {tested} of {tested + len(untested)} classes"
-    return f"{words}, {of}; not tested, for want of a second picture: {listed(untested)}"
+    return f"{words}, {of}; not tested, for want of a second picture: {enumerate_names(untested)}"
 
 
 def copies_lines(copies: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -356,7 +370,7 @@ def copies_lines(copies: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     lines = [
         f"warning: {len(row['examples'])} examples of {row['label']} look like copies of one picture, and "
-        f"count as one: {listed(row['examples'])}"
+        f"count as one: {enumerate_names(row['examples'])}"
         for row in copies[:MOST]
     ]
     if len(copies) > MOST:

@@ -103,9 +103,9 @@ def read_request(
     """The problem that stands first, if any, with its ``section.key=value``, and the flat settings."""
     from innerloop.experiment.recipe.flat import flat_reading
     from innerloop.experiment.recipe.library import load_recipe, named, shipped_names
+    from innerloop.experiment.recipe.rules import unread
     from innerloop.experiment.recipe.schema import Recipe
     from innerloop.experiment.recipe.settings import typed_keys
-    from innerloop.experiment.recipe.unread import unread
 
     problems = Problems()
     source = items[0] if items and "=" not in items[0] and not items[0].startswith("-") else None

@@ -82,7 +82,7 @@ def predict(
                 "class, or --model FILE."
             )
         place = None if network is None else place_of(network, support)
-        from innerloop.classify.predict import Wanted, predict_pictures
+        from innerloop.classify.predict import OutputFiles, predict_pictures
 
         files = {"save": save, "csv": csv, "page": page}
         return predict_pictures(
@@ -93,7 +93,7 @@ def predict(
             unsure_below,
             trust=trust,
             backbone=backbone,
-            wanted=Wanted(
+            wanted=OutputFiles(
                 **{name: None if file is None else user_path(file) for name, file in files.items()}
             ),
             truth=truth,

@@ -1,21 +1,155 @@
-"""The command as one of several ranks, which ``torchrun`` or ``run.ranks`` started."""
+"""Ranks of a run: ``run.ranks`` starts them here, and again if one is lost; the command as one of them.
+
+Needs no torch. For several machines there is ``torchrun``, which does the same.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
 
-from innerloop.cli.launch import launch, ranks_wanted
 from innerloop.cli.output import say, write
+from innerloop.core.children import ends_with_parent, python_command
+from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.files import json_line
-from innerloop.core.ranks import LOST, LostRankError, Place
+from innerloop.core.ranks import ATTEMPT, JOB, LOST, STORE, LostRankError, Place
+
+RESTARTS = 3
+"""How often lost ranks are started again before the command gives up."""
+
+GRACE = 30.0  # seconds for ranks to notice that another one is gone, to save, and to end
+POLL = 0.1
+
+
+def launch(arguments: list[str], ranks: int, restarts: int = RESTARTS) -> int:
+    """Runs the command on this many ranks of this machine; returns its exit code.
+
+    A rank that is killed, or that does not answer, ends this attempt; the next goes on from the last
+    checkpoint. Signals go to rank 0, which saves and stops.
+
+    Args:
+        arguments: the command without its name.
+        ranks: how many processes.
+        restarts: how often to try again.
+    """
+    code = LOST
+    with tempfile.TemporaryDirectory(prefix="innerloop-ranks-") as folder:
+        for attempt in range(restarts + 1):
+            code, stopped = _attempt(arguments, ranks, Path(folder), attempt)
+            if stopped or not _lost(code):
+                return code
+            if attempt < restarts:
+                say(
+                    f"a rank was lost: all start again from the last checkpoint ({attempt + 1} of {restarts})"
+                )
+    problem = f"ranks were lost {restarts + 1} times: `innerloop resume last` goes on."
+    say(f"error: {problem}")
+    if "--json" in arguments:
+        write(json_line({"error": problem, "exit_code": LOST}))
+    return LOST
+
+
+def _lost(code: int) -> bool:
+    """Whether rank 0 ended because a rank is gone, perhaps itself."""
+    return code == LOST or code < 0
+
+
+def _attempt(arguments: list[str], ranks: int, folder: Path, attempt: int) -> tuple[int, bool]:
+    """All ranks once: rank 0's exit code, and whether a signal asked for the end."""
+    command = python_command("-m", "innerloop", *arguments)
+    started: list[subprocess.Popen[bytes]] = []
+    with _forwarding(started) as asked:
+        try:
+            for rank in range(ranks):
+                environment = {**os.environ, **_environment(rank, ranks, folder, attempt)}
+                started.append(
+                    # a session of their own: Ctrl-C reaches this process alone, which passes it on once
+                    subprocess.Popen(command, env=environment, start_new_session=True)
+                )
+            return _watch(started), bool(asked)
+        finally:
+            for child in started:
+                if child.poll() is None:
+                    child.kill()
+                child.wait()
+
+
+def _environment(rank: int, ranks: int, folder: Path, attempt: int) -> dict[str, str]:
+    share = str(max(1, available_cores() // ranks))
+    network = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+    own = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        ATTEMPT: str(attempt),
+        STORE: str(folder / f"store-{attempt}"),
+        JOB: str(folder / "run"),
+        **ends_with_parent(),
+    }
+    usual = {"OMP_NUM_THREADS": share, **network}
+    return {**{name: os.environ.get(name, value) for name, value in usual.items()}, **own}
+
+
+def _watch(started: list[subprocess.Popen[bytes]]) -> int:
+    """Waits for rank 0; if another rank fails first, rank 0 has some time to notice."""
+    leader, failed_at = started[0], None
+    while leader.poll() is None:
+        if failed_at is None and any(child.poll() for child in started[1:]):
+            failed_at = time.monotonic()
+        if failed_at is not None and time.monotonic() - failed_at > GRACE:
+            return LOST  # it hangs, or is at something long: its checkpoint is whole in any case
+        time.sleep(POLL)
+    deadline = time.monotonic() + GRACE
+    while any(child.poll() is None for child in started) and time.monotonic() < deadline:
+        if leader.returncode:
+            break  # the others have nothing to finish
+        time.sleep(POLL)
+    return int(leader.returncode)
+
+
+@contextmanager
+def _forwarding(started: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
+    """Passes Ctrl-C and SIGTERM on to rank 0; yields the signals that came."""
+    asked: list[int] = []
+
+    def forward(number: int, _frame: object) -> None:
+        """Remembers a signal, and passes it on."""
+        asked.append(number)
+        if started and started[0].poll() is None:
+            started[0].send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ranks_wanted(read: Callable[[], int]) -> int:
+    """What a recipe says in ``run.ranks``; 1 where it cannot be read, which is reported where it is needed.
+
+    Args:
+        read: reads the recipe.
+    """
+    try:
+        return read()
+    except UserError:
+        return 1
+
 
 RANKED = ("train", "resume", "eval")
 """Verbs whose work ranks share. Of any other, rank 0 does all."""

@@ -64,26 +64,24 @@ def _is_recipe(name: str) -> bool:
 
 
 def _recipe(name: str, given: list[str]) -> Result:
-    from innerloop.experiment.recipe.library import named, read_recipe, recipe_text
+    from innerloop.experiment.recipe.library import named, read_recipe, resolved_text
     from innerloop.experiment.recipe.settings import recipe_to_toml
 
     recipe = read_recipe(name, given)
     if given or named(name).kind != "recipe":
         text = recipe_to_toml(recipe, header=f"innerloop train {name} {' '.join(given)}")
     else:
-        text = recipe_text(name)[0]
+        text = resolved_text(name)
     return {"recipe": recipe.model_dump(), "toml": text}
 
 
 def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
-    from innerloop.experiment.recipe.flat import unread_keys
     from innerloop.experiment.recipe.library import read_recipe
     from innerloop.experiment.recipe.problems import allowed, known_settings
-    from innerloop.experiment.recipe.unread import READERS
+    from innerloop.experiment.recipe.schema import absent
 
     typed = read_recipe(name, given)
-    recipe, rows = typed.model_dump(), []
-    unread = unread_keys(READERS, known_settings(), typed)
+    rows, lacks = [], absent(typed, known_settings())
     for key, field in known_settings().items():
         section, _, leaf = key.rpartition(".")
         rows.append(
@@ -91,9 +89,9 @@ def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
                 "key": key,
                 "takes": allowed(field),
                 "default": field.default,
-                "value": recipe[section][leaf] if section else recipe[leaf],
+                "value": getattr(getattr(typed, section), leaf) if section else getattr(typed, leaf),
                 "description": field.description,
-                "unread": unread.get(key),
+                "unread": lacks[key][1] if key in lacks else None,
             }
         )
     return rows

@@ -45,8 +45,8 @@ def train(
     def work() -> Result:
         """Reads the recipe, then trains it."""
         from innerloop.experiment.recipe.library import load_recipe
+        from innerloop.experiment.recipe.rules import unread
         from innerloop.experiment.recipe.settings import typed_keys
-        from innerloop.experiment.recipe.unread import unread
 
         # before torch is imported: mistakes are answered at once
         typed = load_recipe(recipe, given, trust=trust)

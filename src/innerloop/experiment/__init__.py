@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from innerloop.experiment.parts import Parts as Parts
     from innerloop.experiment.recipe.library import Shipped as Shipped
     from innerloop.experiment.recipe.library import load_recipe as load_recipe
-    from innerloop.experiment.recipe.library import shipped_names as shipped_names
     from innerloop.experiment.recipe.library import shipped_recipes as shipped_recipes
     from innerloop.experiment.recipe.schema import Recipe as Recipe
     from innerloop.experiment.recipe.settings import make_recipe as make_recipe
     from innerloop.experiment.recipe.settings import recipe_from_toml as recipe_from_toml
     from innerloop.experiment.recipe.settings import recipe_to_toml as recipe_to_toml
+    from innerloop.experiment.recipe.settings import shipped_names as shipped_names
     from innerloop.experiment.results import TrainResult as TrainResult
     from innerloop.experiment.run import evaluate_run as evaluate_run
     from innerloop.experiment.run import resume as resume
@@ -38,9 +38,11 @@ else:
             "innerloop.experiment.experiment": "Experiment",
             "innerloop.experiment.judged": "AfterSteps Judged",
             "innerloop.experiment.parts": "Parts",
-            "innerloop.experiment.recipe.library": "Shipped load_recipe shipped_names shipped_recipes",
+            "innerloop.experiment.recipe.library": "Shipped load_recipe shipped_recipes",
             "innerloop.experiment.recipe.schema": "Recipe",
-            "innerloop.experiment.recipe.settings": "make_recipe recipe_from_toml recipe_to_toml",
+            "innerloop.experiment.recipe.settings": (
+                "make_recipe recipe_from_toml recipe_to_toml shipped_names"
+            ),
             "innerloop.experiment.results": "TrainResult",
             "innerloop.experiment.run": "evaluate_run resume train",
             "innerloop.experiment.sweeps.sweep": "sweep",

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.grammar import as_items
+from innerloop.experiment.recipe.grammar import Assignment, as_assignments
 from innerloop.experiment.recipe.library import load_recipe
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys
 from innerloop.experiment.recipe.trust import admit
-from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run import train
 from innerloop.experiment.trained import Run
 
@@ -38,7 +38,7 @@ class Experiment:
     def __init__(
         self, source: str | Path | Recipe, *items: str, trust: bool = False, **settings: Any
     ) -> None:
-        given = [*map(str, items), *as_items(settings)]
+        given: list[str | Assignment] = [*map(str, items), *as_assignments(settings)]
         if isinstance(source, Recipe):
             recipe = make_recipe(source.model_dump(exclude_none=True), given) if given else source
             self.recipe = admit(recipe, typed_keys(given), "the recipe", trust)

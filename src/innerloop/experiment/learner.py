@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from innerloop.experiment.recipe.schema import Inner, Recipe
 from innerloop.learners.base import Learner
 from innerloop.learners.entry import Argument, Entry
 from innerloop.learners.orders import label_averaged, label_orders
-from innerloop.learners.table import LEARNERS, depends_on_order, takes_steps
+from innerloop.learners.table import depends_on_order, entry_of, takes_steps
 from innerloop.learners.updates import UpdateRule, adam, momentum, sgd
 from innerloop.nets.network import Network
 
@@ -67,12 +68,20 @@ def in_label_orders(recipe: Recipe, learner: Learner, outputs: int) -> Learner:
 
 def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:
     """The learner with a given number of inner steps (training and testing may differ)."""
-    return from_entry(LEARNERS[inner.method], Given(inner, steps, ways), network)
+    return from_entry(entry_of(inner.method), Given(inner, steps, ways), network)
 
 
 def from_entry(entry: Entry, given: Given, network: Network) -> Learner:
     """The learner of an entry: its factory gets what the entry says that it reads, and its own settings."""
     read = {name: ARGUMENTS[name](given) for name in entry.reads}
-    make = load_object(Trusted(entry.factory))  # of our own table
-    learner: Learner = make(network, **read, **entry.fixed, **given.inner.settings)
+    method, settings = given.inner.method, given.inner.settings
+    make = load_object(method if ":" in method else Trusted(entry.factory))  # the latter is of our own table
+    try:
+        inspect.signature(make).bind(network, **read, **entry.fixed, **settings)
+    except TypeError as error:
+        raise UserError(
+            f"inner.method={method} cannot be called with its settings ({error}): give what it takes in "
+            "inner.settings."
+        ) from None
+    learner: Learner = make(network, **read, **entry.fixed, **settings)
     return learner

@@ -16,12 +16,13 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed
 from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
+from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.judging import NOTHING
 from innerloop.experiment.recipe.library import read_recipe, recipe_of
 from innerloop.experiment.recipe.protocols import changed_settings
+from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, typed_keys
-from innerloop.experiment.recipe.unread import unread
 from innerloop.experiment.run_data import kept_scale, shown_as_trained, shown_words, with_kept_data
 from innerloop.experiment.sizes import Sizes, sizes_from
 from innerloop.experiment.words import recipe_words
@@ -50,7 +51,7 @@ class Loaded(NamedTuple):
 
 
 @recipe_words()
-def load_run(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Loaded:
+def load_run(run: Path, items: Items = (), *, trust: bool = False) -> Loaded:
     """A run as it was trained, or changed by ``key=value`` settings."""
     recipe = as_trained(recipe_of(run, items, trust=trust), run)
     trained = as_trained(read_recipe(str(run)), run)  # to compare with, not to build

@@ -23,11 +23,12 @@ from innerloop.experiment.pictures import held_out
 from innerloop.experiment.planned import Slowdown, check_kept_plan, planned
 from innerloop.experiment.pretrained import seen_notes
 from innerloop.experiment.recipe.fitted import refuse_unfitted
+from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.judging import NOTHING
 from innerloop.experiment.recipe.library import look_at, recipe_of
 from innerloop.experiment.recipe.protocols import refuse_mixed_ways
+from innerloop.experiment.recipe.rules import rate_warning
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.unread import rate_warning, refuse_stray_tables
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
 from innerloop.experiment.together import ranks_here, ranks_notes
@@ -35,9 +36,8 @@ from innerloop.experiment.tracked import final_scores, tracked
 from innerloop.experiment.validation import validation_of, validation_words
 from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import OWN_PREFIX
-from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
+from innerloop.runs.checkpoints import clear_leftovers, load_checkpoint, save_checkpoint
 from innerloop.runs.directory import RECIPE, refuse_links
-from innerloop.runs.leftovers import clear_leftovers
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.process import alive, sole_writer
@@ -64,8 +64,6 @@ def train(
     if recipe.outer.objective == NOTHING:
         return judge_only(recipe, argv=argv, progress=progress, notes=notes)
     problems = Problems()  # all of them come before anything is written
-    with problems.collect():
-        refuse_stray_tables(recipe)
     with problems.collect():
         refuse_mixed_ways(recipe, training=True)
     with problems.collect():
@@ -239,7 +237,7 @@ def _warnings(recipe: Recipe) -> list[str]:
 
 
 @recipe_words()
-def evaluate_run(run: Path, overrides: list[str], *, trust: bool = False) -> Judged:
+def evaluate_run(run: Path, overrides: Items, *, trust: bool = False) -> Judged:
     """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
 
     ``trust`` says whether code that the run's recipe names may be imported.

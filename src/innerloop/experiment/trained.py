@@ -8,7 +8,8 @@ from typing import Any
 
 import innerloop.classify.backbone_evaluation as backbone_run
 from innerloop.classify.files import predictor_from
-from innerloop.classify.predictor import UNSURE_BELOW, Prediction, predict_arrays
+from innerloop.classify.items import list_labels
+from innerloop.classify.predictor import UNSURE_BELOW, Prediction
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.evaluation.comparison import Comparison
@@ -16,7 +17,7 @@ from innerloop.experiment.compare import compare_judged
 from innerloop.experiment.judged import Judged, judged_from
 from innerloop.experiment.loading import Loaded, load_run
 from innerloop.experiment.pages import write_report
-from innerloop.experiment.recipe.grammar import as_items, in_section
+from innerloop.experiment.recipe.grammar import Assignment, as_assignments, in_section
 from innerloop.experiment.recipe.library import read_recipe
 from innerloop.experiment.recipe.protocols import own_evaluation
 from innerloop.experiment.recipe.schema import Eval, Recipe
@@ -111,7 +112,7 @@ class Run:
             UserError: it was not trained on pictures, or these do not fit.
         """
         predictor = predictor_from(self.path, items, trust=self._trust)
-        return predict_arrays(predictor, support, labels, queries, unsure_below)
+        return predictor.fit(support, list_labels(labels)).predict(queries, unsure_below)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Writes a page about the run, by default ``report.html`` in its directory; returns its path."""
@@ -122,8 +123,8 @@ class Run:
         resume(self.path, trust=self._trust, progress=progress)
         return self
 
-    def _items(self, items: tuple[str, ...], settings: dict[str, Any]) -> list[str]:
-        return [*items, *as_items(in_section(settings, "eval", Eval.model_fields))]
+    def _items(self, items: tuple[str, ...], settings: dict[str, Any]) -> list[str | Assignment]:
+        return [*items, *as_assignments(in_section(settings, "eval", Eval.model_fields))]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -173,8 +174,8 @@ def judge_backbone(
     Raises:
         UserError: there is no such backbone, or the settings are wrong.
     """
-    given = [*items, *as_items(in_section(settings, "eval", Eval.model_fields))]
+    given: list[str | Assignment] = [*items, *as_assignments(in_section(settings, "eval", Eval.model_fields))]
     if data is not None:
-        given += as_items({"data": {"name": str(data)}})
+        given += as_assignments({"data": {"name": str(data)}})
     run = None if like is None else (like if isinstance(like, Run) else load(like)).path
     return Run(backbone_run.judge_backbone(backbone, given, run, progress=progress).run)

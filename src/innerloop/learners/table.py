@@ -7,6 +7,12 @@ the advice on rates covers, the tables of the documentation and the conformance 
 
 from __future__ import annotations
 
+import inspect
+from functools import cache
+from typing import get_args
+
+from innerloop.core.errors import UserError
+from innerloop.core.importing import Trusted, load_object
 from innerloop.learners.entry import Argument, Entry, Setting, Variant
 
 _SCALE = Setting(float, "where the learned factor on the logits starts")
@@ -195,7 +201,49 @@ LEARNERS: dict[str, Entry] = {
 }
 """Learners by their names in ``inner.method``, in the order of the documentation."""
 
-_ARGUMENT_OF: dict[str, Argument] = {"test_steps": "steps", "optimiser": "rule", "momentum": "rule"}
+OUTSIDE = Entry("a learner of your own", "", "", "all", "steps", "through", _DESCENT)
+"""What is taken for granted of a learner that is named by its code, before that may be imported."""
+
+SETTINGS_OF: dict[Argument, str] = {
+    "loss": "",
+    "lr": "inner.lr",
+    "steps": "inner.steps inner.test_steps",
+    "rule": "inner.optimiser inner.momentum",
+    "truncate": "inner.truncate",
+    "checkpoint": "inner.checkpoint",
+    "head_start": "inner.head_start",
+    "online": "inner.online",
+    "ways": "",
+}
+"""The settings of a recipe that an argument of a learner is made from, and that only such learners have."""
+
+
+def entry_of(method: str) -> Entry:
+    """The entry of a learner; of one that is named by its code, what its factory says.
+
+    A factory ``package.module:factory`` may have an attribute ``entry``, an :class:`Entry`. If it has none,
+    the names of its arguments say what it reads. Code is imported only if its name is
+    :class:`~innerloop.core.importing.Trusted`.
+
+    >>> entry_of("anil").adapts, entry_of("mine:tiny").title
+    ('head', 'a learner of your own')
+    """
+    if method in LEARNERS:
+        return LEARNERS[method]
+    return _outside(method) if isinstance(method, Trusted) else OUTSIDE
+
+
+@cache
+def _outside(method: Trusted) -> Entry:
+    factory = load_object(method)
+    said = getattr(factory, "entry", None)
+    if isinstance(said, Entry):
+        return said._replace(factory=method)
+    if not callable(factory):
+        raise UserError(f"inner.method={method} is no function that makes a learner of a network.")
+    names = inspect.signature(factory).parameters
+    reads = tuple(name for name in get_args(Argument) if name in names)
+    return OUTSIDE._replace(title=method, factory=method, reads=reads)
 
 
 def reads(method: str, setting: str) -> bool:
@@ -204,16 +252,17 @@ def reads(method: str, setting: str) -> bool:
     >>> reads("maml", "lr"), reads("maml", "momentum"), reads("protonet", "lr"), reads("maml", "online")
     (True, True, False, False)
     """
-    return _ARGUMENT_OF.get(setting, setting) in LEARNERS[method].reads
+    given = entry_of(method).reads
+    return setting in given or any(f"inner.{setting}" in SETTINGS_OF[name].split() for name in given)
 
 
 def takes_steps(method: str) -> bool:
-    """Whether a learner has inner steps to count. One that this version does not know counts as if it had.
+    """Whether a learner has inner steps to count.
 
     >>> takes_steps("anil"), takes_steps("protonet")
     (True, False)
     """
-    return method not in LEARNERS or "steps" in LEARNERS[method].reads
+    return "steps" in entry_of(method).reads
 
 
 def takes_rate(method: str) -> bool:
@@ -222,7 +271,7 @@ def takes_rate(method: str) -> bool:
     >>> takes_rate("anil"), takes_rate("none")
     (True, False)
     """
-    return "lr" in LEARNERS[method].reads
+    return "lr" in entry_of(method).reads
 
 
 def uses_head(method: str) -> bool:
@@ -231,7 +280,7 @@ def uses_head(method: str) -> bool:
     >>> uses_head("maml"), uses_head("protonet")
     (True, False)
     """
-    return not LEARNERS[method].own_head
+    return not entry_of(method).own_head
 
 
 def depends_on_order(method: str) -> bool:
@@ -249,7 +298,7 @@ def needs_labels(method: str) -> bool:
     >>> needs_labels("protonet"), needs_labels("maml")
     (True, False)
     """
-    return LEARNERS[method].needs_labels
+    return entry_of(method).needs_labels
 
 
 def learns(method: str) -> bool:
@@ -258,7 +307,7 @@ def learns(method: str) -> bool:
     >>> learns("protonet"), learns("none")
     (True, False)
     """
-    return LEARNERS[method].differentiated != "nothing"
+    return entry_of(method).differentiated != "nothing"
 
 
 def estimated_rates() -> tuple[str, ...]:

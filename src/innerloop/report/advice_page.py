@@ -22,8 +22,8 @@ def rate_words(rate: Mapping[str, Any]) -> str:
 
     >>> rate_words({"applies": False, "reason": "nothing adapts."})
     'None estimated, because nothing adapts.'
-    >>> told = {"applies": True, "alpha": 0.3, "low": 0.1, "high": 0.9, "sweep": [0.1, 0.9], "factor": 5.0}
-    >>> words = rate_words({**told, "method": "anil", "convention": "mse", "reason": "for one step"})
+    >>> rate = {"applies": True, "alpha": 0.3, "low": 0.1, "high": 0.9, "sweep": [0.1, 0.9], "factor": 5.0}
+    >>> words = rate_words({**rate, "method": "anil", "convention": "mse", "reason": "for one step"})
     >>> words.partition(" (")[0], words.rpartition("); ")[2]
     ('0.3 for anil, between 0.1 and 0.9', 'worth trying: 0.1, 0.9; for one step.')
     """
@@ -72,8 +72,8 @@ def hardness_words(part: Mapping[str, Any]) -> str:
     if not groups:
         return str(part.get("reason") or "")
     easiest = f"; easiest: {_group(groups[-1])}" if len(groups) > HARDEST else ""
-    told = f"Hardest first: {', '.join(map(_group, groups[:HARDEST]))}{easiest}"
-    return f"{told}: {part.get('by')}; {part.get('evidence')}."
+    ranked = f"Hardest first: {', '.join(map(_group, groups[:HARDEST]))}{easiest}"
+    return f"{ranked}: {part.get('by')}; {part.get('evidence')}."
 
 
 def note_words(rows: Any) -> list[str]:

@@ -56,8 +56,8 @@ def settings_rows(result: Mapping[str, Any]) -> list[View]:
 
 def numbers_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """Single numbers and words of the result by dotted key; lists stay in the file."""
-    told = ("words", "keys", "settings", "tells", "run", "page", "seconds", "figures")
-    flat = flatten({key: value for key, value in result.items() if key not in told})
+    elsewhere = ("words", "keys", "settings", "tells", "run", "page", "seconds", "figures")
+    flat = flatten({key: value for key, value in result.items() if key not in elsewhere})
     return {key: value for key, value in flat.items() if not isinstance(value, list | tuple)}
 
 

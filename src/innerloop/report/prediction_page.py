@@ -55,29 +55,29 @@ def least_sure_first(predictions: Sequence[Mapping[str, Any]]) -> list[Mapping[s
 
 
 def labelled_page(
-    told: Mapping[str, Any],
+    result: Mapping[str, Any],
     pictures: Sequence[str],
     classes: Sequence[Class],
     confusion: Sequence[Sequence[float]] | None = None,
     facts: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The HTML."""
-    rows = least_sure_first(told["predictions"])
+    rows = least_sure_first(result["predictions"])
     shown = [_card(row, text) for row, text in zip(rows, pictures, strict=False)]
-    names = [readable(name) for name in told["classes"]]
+    names = [readable(name) for name in result["classes"]]
     return render(
         "labelled.html.j2",
         title=f"{_count(len(rows), 'picture')}, {_count(len(names), 'class', 'classes')}",
         lead=_lead(rows),
-        expected=_expected(told["expected"]),
-        copies=[readable(line) for line in copies_lines(told["copies"])],
+        expected=_expected(result["expected"]),
+        copies=[readable(line) for line in copies_lines(result["copies"])],
         shown=shown,
         left_out=len(rows) - len(shown),
-        classes=[_class(one, told["expected"]) for one in classes],
+        classes=[_class(one, result["expected"]) for one in classes],
         odd=any(example.remark for one in classes for example in one.shown),
         table=_table(names, confusion) if confusion is not None else None,
-        pairs=[] if told["expected"] is None else [_pair(pair) for pair in told["expected"]["confused"]],
-        curve=_curve(told["curve"]),
+        pairs=[] if result["expected"] is None else [_pair(pair) for pair in result["expected"]["confused"]],
+        curve=_curve(result["curve"]),
         facts=[(name, readable(value)) for name, value in facts],
     )
 
@@ -105,12 +105,12 @@ def _count(n: int, word: str, words: str = "") -> str:
 def _lead(rows: Sequence[Mapping[str, Any]]) -> str:
     unknown = sum(bool(row["unknown"]) for row in rows)
     unsure = sum(bool(row["unsure"]) for row in rows) - unknown
-    told = [f"{_count(len(rows) - unsure - unknown, 'label')} sure"]
+    parts = [f"{_count(len(rows) - unsure - unknown, 'label')} sure"]
     if unsure:
-        told.append(f"{number(unsure)} unsure")
+        parts.append(f"{number(unsure)} unsure")
     if unknown:
-        told.append(f"{number(unknown)} perhaps of none of the classes")
-    return ", ".join(told) + "."
+        parts.append(f"{number(unknown)} perhaps of none of the classes")
+    return ", ".join(parts) + "."
 
 
 def _expected(expected: Mapping[str, Any] | None) -> View | None:
@@ -144,12 +144,12 @@ def _card(row: Mapping[str, Any], picture: str) -> View:
 
 def _class(one: Class, expected: Mapping[str, Any] | None) -> View:
     share = None if expected is None else expected["by_class"].get(one.name)
-    told = _count(one.total, "example")
+    text = _count(one.total, "example")
     if share is not None:
-        told += f"; {percent(share['accuracy'])} right when left out "
-        told += f"({percent(share['low'])} to {percent(share['high'])})"
+        text += f"; {percent(share['accuracy'])} right when left out "
+        text += f"({percent(share['low'])} to {percent(share['high'])})"
     shown = [Example(readable(file), text, readable(remark)) for file, text, remark in one.shown]
-    return {"name": readable(one.name), "words": told, "shown": shown, "more": one.total - len(one.shown)}
+    return {"name": readable(one.name), "words": text, "shown": shown, "more": one.total - len(one.shown)}
 
 
 def _pair(pair: Mapping[str, Any]) -> str:
@@ -186,8 +186,8 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> Picture | None:
     if len(points) < 2:
         return None
     data = learning_curve_data(points)
-    told = ", ".join(f"{percent(point['accuracy'])} with {point['shots']}" for point in points)
-    words = f"Right among examples left out: {told}. The band is over random choices of these examples."
+    text = ", ".join(f"{percent(point['accuracy'])} with {point['shots']}" for point in points)
+    words = f"Right among examples left out: {text}. The band is over random choices of these examples."
     svg = figure_to_svg(learning_curve_figure(data), "curve", "Learning curve", words)
     return Picture("What more examples bring", [words], svg)
 

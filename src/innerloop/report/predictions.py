@@ -18,7 +18,7 @@ from innerloop.runs.directory import PREDICTIONS
 _KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
 
 
-class KeptTask(NamedTuple):
+class TaskPredictions(NamedTuple):
     """Labels of one test task: ``labels`` and ``said`` count within ``classes``, these within all classes."""
 
     episode: int
@@ -55,17 +55,17 @@ class ShownTask(NamedTuple):
     queries: list[list[Query]]
 
 
-class Kept(NamedTuple):
+class RunPredictions(NamedTuple):
     """What ``predictions/<name of the evaluation>`` holds."""
 
     classes: list[str]
     groups: list[str] | None
     kinds: list[str]
-    tasks: list[KeptTask]
+    tasks: list[TaskPredictions]
     shown: list[ShownTask]
 
 
-def kept_predictions(run: RunData, evaluation: Mapping[str, Any] | None) -> tuple[Kept | None, str]:
+def read_predictions(run: RunData, evaluation: Mapping[str, Any] | None) -> tuple[RunPredictions | None, str]:
     """The labels of an evaluation, or none; then perhaps a sentence on a file that cannot be read."""
     name = str((evaluation or {}).get("file") or "")
     file = run.path / PREDICTIONS / name
@@ -79,7 +79,7 @@ def kept_predictions(run: RunData, evaluation: Mapping[str, Any] | None) -> tupl
         return None, f"{PREDICTIONS}/{name} is damaged: it holds nothing that an evaluation writes."
 
 
-def _kept(content: Mapping[str, Any]) -> Kept:
+def _kept(content: Mapping[str, Any]) -> RunPredictions:
     classes = [str(name) for name in _listed(content["classes"])]
     groups = None if content["groups"] is None else [str(name) for name in _listed(content["groups"])]
     kinds = [str(name) for name in _listed(content["kinds"])]
@@ -88,10 +88,10 @@ def _kept(content: Mapping[str, Any]) -> Kept:
     shown = [_shown(one, known) for one in _listed(content["shown"])]
     if not tasks or (groups is not None and len(groups) != len(classes)):
         raise ValueError("no tasks, or groups of other classes")
-    return Kept(classes, groups, kinds, tasks, shown)
+    return RunPredictions(classes, groups, kinds, tasks, shown)
 
 
-def _task(entry: Mapping[str, Any], classes: int, kinds: int) -> KeptTask:
+def _task(entry: Mapping[str, Any], classes: int, kinds: int) -> TaskPredictions:
     own = _numbers(entry["classes"], classes)
     labels = _numbers(entry["labels"], len(own))
     said = _numbers(entry["said"], 10**6)  # a network may have more outputs than the task has classes
@@ -101,10 +101,10 @@ def _task(entry: Mapping[str, Any], classes: int, kinds: int) -> KeptTask:
         raise ValueError("labels of different lengths")
     if not all(0 <= p <= 1 for p in probability):
         raise ValueError("no probabilities")
-    return KeptTask(episode, kind, own, labels, said, probability)
+    return TaskPredictions(episode, kind, own, labels, said, probability)
 
 
-def _shown(entry: Mapping[str, Any], known: Mapping[int, KeptTask]) -> ShownTask:
+def _shown(entry: Mapping[str, Any], known: Mapping[int, TaskPredictions]) -> ShownTask:
     task, rows = known[entry["episode"]], _listed(entry["rows"])
     if len(rows) > len(task.classes):
         raise ValueError("more rows than classes")
@@ -178,7 +178,7 @@ class Part(NamedTuple):
     score: Interval
 
 
-def class_rows(kept: Kept) -> list[ClassRow]:
+def class_rows(predictions: RunPredictions) -> list[ClassRow]:
     """All classes, the hardest first, but those of few tasks last: chance alone puts them anywhere.
 
     The interval is over tasks, as pictures of one task hang together.
@@ -186,7 +186,7 @@ def class_rows(kept: Kept) -> list[ClassRow]:
     scores: dict[int, list[float]] = {}
     pictures: Counter[int] = Counter()
     taken: dict[int, Counter[int]] = {}
-    for task in kept.tasks:
+    for task in predictions.tasks:
         for label, own in enumerate(task.classes):
             said = [s for true, s in zip(task.labels, task.said, strict=True) if true == label]
             if not said:
@@ -198,12 +198,12 @@ def class_rows(kept: Kept) -> list[ClassRow]:
     rows = []
     for own, values in scores.items():
         most, times = taken[own].most_common(1)[0] if taken[own] else (None, 0)
-        mistaken = "" if most is None else kept.classes[most]
-        rows.append(ClassRow(kept.classes[own], mean_interval(values), pictures[own], mistaken, times))
+        mistaken = "" if most is None else predictions.classes[most]
+        rows.append(ClassRow(predictions.classes[own], mean_interval(values), pictures[own], mistaken, times))
     return sorted(rows, key=lambda row: (row.accuracy.n < FEW, row.accuracy.mean, row.name))
 
 
-def confused_pairs(kept: Kept) -> list[Pair]:
+def confused_pairs(predictions: RunPredictions) -> list[Pair]:
     """Pairs of classes, those with the largest share of confused pictures first.
 
     The share is of the pictures that could be confused: those in tasks that have both classes.
@@ -211,7 +211,7 @@ def confused_pairs(kept: Kept) -> list[Pair]:
     met: Counter[tuple[int, int]] = Counter()
     taken: Counter[tuple[int, int]] = Counter()
     tasks: Counter[tuple[int, int]] = Counter()
-    for task in kept.tasks:
+    for task in predictions.tasks:
         counts = Counter(task.labels)
         said = Counter(zip(task.labels, task.said, strict=True))
         for a, true in enumerate(task.classes):
@@ -242,26 +242,28 @@ def by_outcome(evaluation: Mapping[str, Any]) -> list[Part]:
     ]
 
 
-def by_kind(kept: Kept) -> list[Part]:
+def by_kind(predictions: RunPredictions) -> list[Part]:
     """Tasks of every kind of a mixture; empty where there is one kind."""
-    names = [name or f"kind {i + 1}" for i, name in enumerate(kept.kinds)]
-    return _parted({name: [task for task in kept.tasks if task.kind == i] for i, name in enumerate(names)})
+    names = [name or f"kind {i + 1}" for i, name in enumerate(predictions.kinds)]
+    return _parted(
+        {name: [task for task in predictions.tasks if task.kind == i] for i, name in enumerate(names)}
+    )
 
 
-def by_groups(kept: Kept) -> list[Part]:
+def by_groups(predictions: RunPredictions) -> list[Part]:
     """Tasks by how many groups their classes come from: classes of one group are usually alike."""
-    if kept.groups is None:
+    if predictions.groups is None:
         return []
-    tasks: dict[int, list[KeptTask]] = {}
-    for task in kept.tasks:
-        tasks.setdefault(len({kept.groups[own] for own in task.classes}), []).append(task)
+    tasks: dict[int, list[TaskPredictions]] = {}
+    for task in predictions.tasks:
+        tasks.setdefault(len({predictions.groups[own] for own in task.classes}), []).append(task)
     return _parted({f"classes of {n} group{'s' * (n > 1)}": tasks[n] for n in sorted(tasks)})
 
 
-def _parted(parts: Mapping[str, list[KeptTask]]) -> list[Part]:
-    told = [
+def _parted(parts: Mapping[str, list[TaskPredictions]]) -> list[Part]:
+    made = [
         Part(words, len(tasks), mean_interval([task.accuracy for task in tasks]))
         for words, tasks in parts.items()
         if tasks
     ]
-    return told if len(told) > 1 else []
+    return made if len(made) > 1 else []

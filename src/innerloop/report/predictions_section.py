@@ -14,12 +14,12 @@ from innerloop.report.plots.style import figure_to_svg
 from innerloop.report.prediction_page import MOST_CLASSES, heat_row, percent
 from innerloop.report.predictions import (
     FEW,
-    Kept,
-    KeptTask,
     Pair,
     Part,
     Query,
+    RunPredictions,
     ShownTask,
+    TaskPredictions,
     by_groups,
     by_kind,
     by_outcome,
@@ -34,44 +34,48 @@ HARDEST = 8
 """Classes that are seen at once; the others are behind a click."""
 
 
-def labels_view(kept: Kept, evaluation: Mapping[str, Any], name: str, with_pictures: bool = True) -> View:
+def labels_view(
+    predictions: RunPredictions, evaluation: Mapping[str, Any], name: str, with_pictures: bool = True
+) -> View:
     """Everything the template shows of the labels that an evaluation gave."""
-    known = {task.episode: task for task in kept.tasks}
-    labels = sum(len(task.labels) for task in kept.tasks)
-    right = sum(sum(task.right) for task in kept.tasks)
+    known = {task.episode: task for task in predictions.tasks}
+    labels = sum(len(task.labels) for task in predictions.tasks)
+    right = sum(sum(task.right) for task in predictions.tasks)
     of = evaluation.get("episodes")
-    first = "the first " if isinstance(of, int) and of > len(kept.tasks) else ""
-    all_of_them = f"{first}{number(len(kept.tasks))}{f' of {number(of)}' if first else ''} test tasks"
-    hardest, rest = _class_tables(kept)
+    first = "the first " if isinstance(of, int) and of > len(predictions.tasks) else ""
+    all_of_them = f"{first}{number(len(predictions.tasks))}{f' of {number(of)}' if first else ''} test tasks"
+    hardest, rest = _class_tables(predictions)
     return {
         "lead": f"From {all_of_them}: {number(right)} of {number(labels)} labels are right, "
         f"{percent(right / labels)}.",
-        "samples": [_sample(one, known[one.episode], kept) for one in kept.shown] if with_pictures else [],
-        "calibration": calibration_picture(kept, name),
+        "samples": [_sample(one, known[one.episode], predictions) for one in predictions.shown]
+        if with_pictures
+        else [],
+        "calibration": calibration_picture(predictions, name),
         "hardest": hardest,
         "rest": rest,
-        "heat": _heat(kept, confused_pairs(kept)),
-        "pairs": _pairs(kept, confused_pairs(kept)),
+        "heat": _heat(predictions, confused_pairs(predictions)),
+        "pairs": _pairs(predictions, confused_pairs(predictions)),
     }
 
 
-def difficulty_tables(kept: Kept | None, evaluation: Mapping[str, Any] | None) -> list[View]:
+def difficulty_tables(predictions: RunPredictions | None, evaluation: Mapping[str, Any] | None) -> list[View]:
     """Scores of easy and of hard tasks: as they turned out, by kind, and by how alike classes are."""
     if evaluation is None:
         return []
     score = str(evaluation.get("score") or "score")
     tables = [
         ("All test tasks, sorted by their score", by_outcome(evaluation)),
-        ("By kind of task", by_kind(kept) if kept else []),
-        ("By how many groups the classes come from", by_groups(kept) if kept else []),
+        ("By kind of task", by_kind(predictions) if predictions else []),
+        ("By how many groups the classes come from", by_groups(predictions) if predictions else []),
     ]
     return [_parts_table(title, parts, score) for title, parts in tables if parts]
 
 
-def calibration_picture(kept: Kept, name: str) -> Picture:
+def calibration_picture(predictions: RunPredictions, name: str) -> Picture:
     """How often labels were right against how probable they were called."""
-    probability = [p for task in kept.tasks for p in task.probability]
-    right = [hit for task in kept.tasks for hit in task.right]
+    probability = [p for task in predictions.tasks for p in task.probability]
+    right = [hit for task in predictions.tasks for hit in task.right]
     data = calibration_data(probability, right)
     called, true = (sum(values) / len(right) for values in (probability, right))
     gap = called - true
@@ -88,17 +92,17 @@ def calibration_picture(kept: Kept, name: str) -> Picture:
     return Picture("Calibration", words, svg)
 
 
-def _sample(shown: ShownTask, task: KeptTask, kept: Kept) -> View:
+def _sample(shown: ShownTask, task: TaskPredictions, predictions: RunPredictions) -> View:
     """A task in pictures, a row for every class."""
-    hardest = min(kept.tasks, key=lambda one: one.accuracy)
-    why = "the first, not chosen" if task is kept.tasks[0] else ""
+    hardest = min(predictions.tasks, key=lambda one: one.accuracy)
+    why = "the first, not chosen" if task is predictions.tasks[0] else ""
     if task is hardest:
         why = f"{why}, and " if why else ""
-        why += f"the hardest of these {number(len(kept.tasks))}"
+        why += f"the hardest of these {number(len(predictions.tasks))}"
     rows = []
     for label, (support, queries) in enumerate(zip(shown.support, shown.queries, strict=True)):
-        own = kept.classes[task.classes[label]]
-        cells = [_query(one, label, task, kept) for one in queries]
+        own = predictions.classes[task.classes[label]]
+        cells = [_query(one, label, task, predictions) for one in queries]
         rows.append({"letter": _letter(label), "name": own, "support": support, "queries": cells})
     return {
         "title": f"Test task {number(task.episode)}",
@@ -108,8 +112,8 @@ def _sample(shown: ShownTask, task: KeptTask, kept: Kept) -> View:
     }
 
 
-def _query(one: Query, label: int, task: KeptTask, kept: Kept) -> View:
-    said = kept.classes[task.classes[one.said]] if one.said < len(task.classes) else "none of them"
+def _query(one: Query, label: int, task: TaskPredictions, predictions: RunPredictions) -> View:
+    said = predictions.classes[task.classes[one.said]] if one.said < len(task.classes) else "none of them"
     letter = _letter(one.said) if one.said < len(task.classes) else "–"
     return {
         "picture": one.picture,
@@ -124,7 +128,7 @@ def _letter(label: int) -> str:
     return string.ascii_uppercase[label] if label < 26 else str(label + 1)
 
 
-def _class_tables(kept: Kept) -> tuple[View, View]:
+def _class_tables(predictions: RunPredictions) -> tuple[View, View]:
     rows = [
         [
             row.name,
@@ -133,7 +137,7 @@ def _class_tables(kept: Kept) -> tuple[View, View]:
             number(row.pictures),
             f"{row.mistaken} ({number(row.times)})" if row.mistaken else "–",
         ]
-        for row in class_rows(kept)
+        for row in class_rows(predictions)
     ]
     head = ["class", "right, 95 % CI over tasks", "tasks", "pictures", "mostly taken for"]
     first = len(rows) if len(rows) <= HARDEST + 2 else HARDEST
@@ -144,13 +148,14 @@ def _class_tables(kept: Kept) -> tuple[View, View]:
     }
 
 
-def _pairs(kept: Kept, pairs: Sequence[Pair]) -> list[str]:
+def _pairs(predictions: RunPredictions, pairs: Sequence[Pair]) -> list[str]:
     """The most confused pairs in words; a single picture is no pattern."""
-    told = [pair for pair in pairs if pair.true != pair.said and pair.times > 1][:PAIRS]
+    names = predictions.classes
+    often = [pair for pair in pairs if pair.true != pair.said and pair.times > 1][:PAIRS]
     return [
-        f"{kept.classes[pair.true]} was taken for {kept.classes[pair.said]} {number(pair.times)} times, "
+        f"{names[pair.true]} was taken for {names[pair.said]} {number(pair.times)} times, "
         f"{percent(pair.share)} of its {number(pair.pictures)} pictures in the {_tasks(pair.tasks)} with both"
-        for pair in told
+        for pair in often
     ]
 
 
@@ -158,15 +163,16 @@ def _tasks(count: int) -> str:
     return f"{number(count)} tasks" if count > 1 else "one task"
 
 
-def _heat(kept: Kept, pairs: Sequence[Pair]) -> View | None:
-    if len(kept.classes) > MOST_CLASSES:
+def _heat(predictions: RunPredictions, pairs: Sequence[Pair]) -> View | None:
+    if len(predictions.classes) > MOST_CLASSES:
         return None
     shares = {(pair.true, pair.said): pair.share for pair in pairs}
-    numbers = range(len(kept.classes))
+    numbers = range(len(predictions.classes))
     return {
-        "names": kept.classes,
+        "names": predictions.classes,
         "rows": [
-            heat_row(name, [shares.get((a, b)) for b in numbers]) for a, name in enumerate(kept.classes)
+            heat_row(name, [shares.get((a, b)) for b in numbers])
+            for a, name in enumerate(predictions.classes)
         ],
     }
 

@@ -16,7 +16,7 @@ from innerloop.report.figures import (
     histogram_picture,
     training_picture,
 )
-from innerloop.report.predictions import kept_predictions
+from innerloop.report.predictions import read_predictions
 from innerloop.report.predictions_section import difficulty_tables, labels_view
 from innerloop.report.read_run import (
     RunData,
@@ -58,7 +58,7 @@ def run_view(
     """Everything the template shows of one run."""
     drawn, left_out = pictures(run, name, held_out)
     evaluation = headline(run)
-    kept, problem = kept_predictions(run, evaluation)
+    predictions, problem = read_predictions(run, evaluation)
     return {
         "label": label or run.name,
         "name": run.name,
@@ -72,8 +72,8 @@ def run_view(
         ],
         "pictures": drawn,
         "left_out": left_out,
-        "labels": labels_view(kept, evaluation, name, samples) if kept and evaluation else None,
-        "difficulty": difficulty_tables(kept, evaluation),
+        "labels": labels_view(predictions, evaluation, name, samples) if predictions and evaluation else None,
+        "difficulty": difficulty_tables(predictions, evaluation),
         "settings": settings_rows(run),
         "plan": plan_view(run.manifest.get("plan")),
         "rate": rate_view(run.manifest.get("rate")),

@@ -11,8 +11,10 @@ a copy changed is noticed. Checkpoints from before there were checksums load wit
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -30,7 +32,7 @@ from innerloop.core.files import (
     sync_folder,
     write_json_atomic,
 )
-from innerloop.runs.exact import decoded, encoded
+from innerloop.runs.directory import MANIFEST, RECIPE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -221,3 +223,55 @@ def _clean(folder: Path) -> None:
             ".tmp"
         ):  # a pointer that a kill left half-written
             path.unlink(missing_ok=True)
+
+
+_FLOAT = "__float__"
+
+
+def encoded(value: Any) -> Any:
+    """Plain data with non-finite floats as ``{"__float__": "inf"}``, because JSON has no such numbers.
+
+    >>> encoded({"loss": math.inf, "step": 3})
+    {'loss': {'__float__': 'inf'}, 'step': 3}
+    >>> decoded(encoded({"loss": math.inf, "step": 3}))
+    {'loss': inf, 'step': 3}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): encoded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encoded(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: repr(float(value))}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(
+        f"checkpoint state holds a {type(value).__name__}: put tensors in `tensors`, keep state plain."
+    )
+
+
+def decoded(value: Any) -> Any:
+    """What :func:`encoded` was given; tuples come back as lists."""
+    if isinstance(value, dict):
+        if value.keys() == {_FLOAT}:
+            return float(value[_FLOAT])
+        return {key: decoded(item) for key, item in value.items()}
+    return [decoded(item) for item in value] if isinstance(value, list) else value
+
+
+_OWN = (MANIFEST, RECIPE, "metrics.jsonl")
+"""Files of a run that only its one writer writes; evaluations and pages may be written by others, now."""
+
+
+def clear_leftovers(run: Path) -> None:
+    """To be called by whoever holds the lock of the run: what is unfinished is then nobody's.
+
+    A checkpoint clears up after those before it; a run that was killed behind its last one has no other.
+    """
+    for path in (run / FOLDER).glob(".tmp-*"):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in [
+        *(run / FOLDER).glob(".*.tmp"),
+        *(path for name in _OWN for path in run.glob(f".{name}-*.tmp")),
+    ]:
+        with contextlib.suppress(OSError):
+            path.unlink()

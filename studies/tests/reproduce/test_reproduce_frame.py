@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from innerloop_studies import reproduce
 from innerloop_studies.reproduce import PACKAGE, made_by, module_name
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, row
+from support.places import ROOT
 
 
 def fake_reproduction(monkeypatch, holds, expected):
@@ -113,11 +115,13 @@ def test_parts_come_in_order_and_a_killed_process_loses_only_what_it_was_at(monk
 
 
 def test_a_study_is_one_file(monkeypatch, tmp_path):
-    """A file that states title and version is found, listed and run; nothing else names it."""
+    """What CONTRIBUTING says: a file that states title and version is found, listed and run."""
+    told = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    (how_to,) = re.findall(r"### a study\n.*?```python\n(.*?)```", told, re.DOTALL)
     package = tmp_path / "innerloop_studies"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     study = package / "papers" / "landscape" / "fig99_again.py"
-    study.write_text(STUDY)
+    study.write_text(how_to)
     ls = [sys.executable, "-c", SCRIPT, "ls"]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     shown = subprocess.run(ls, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -127,20 +131,12 @@ def test_a_study_is_one_file(monkeypatch, tmp_path):
     ran = [*ls[:-1], "landscape-fig99-again"]
     done = subprocess.run(ran, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     result = json.loads(done.stdout)
-    assert (result["redoes"], result["rows"][0]["ours"]) == ("Once more", "smoke")
+    assert result["redoes"] == "Landscape, Figure 99: once more"
+    assert result["rows"][0]["ours"] == "what is found here at smoke"
     manifest = json.loads((tmp_path / result["run"] / "manifest.json").read_text())
-    assert manifest["made_by"]["version"] == 7
+    assert manifest["made_by"]["version"] == 1
 
 
-STUDY = """from innerloop_studies.reproduce.rows import Reproduction, row
-
-TITLE = "Once more"
-VERSION = 7
-
-
-def run(scale, say):
-    return Reproduction([row("scale", "smoke", scale, True)], {}, {}, {})
-"""
 SCRIPT = """import sys
 from innerloop.cli.main import main
 code = main(["reproduce", sys.argv[1], "--json"])

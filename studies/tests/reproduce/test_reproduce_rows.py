@@ -64,8 +64,8 @@ def regret(number: Numbers) -> list[Row]:
 
 def figure8(number: Numbers) -> list[Row]:
     """NAL and MAML alike: neither statement holds of them."""
-    curve = landscape_fig8.Method([number()] * 3, [0.1] * 3, [0.1 + number()] * 3, [0.1] * 3)
-    return landscape_fig8._rows(landscape_fig8.Ends([0.05, 0.5, 0.95], curve, curve))
+    curve = {"coordinate": [number()] * 3, "risk": [0.1 + number()] * 3}
+    return landscape_fig8._rows({"rho": [0.05, 0.5, 0.95], "nal": curve, "maml": curve})
 
 
 @pytest.mark.parametrize("rows", [table1, table2, regret, figure8])

@@ -100,7 +100,7 @@ def test_rows_are_those_of_the_golden(name: str, monkeypatch: pytest.MonkeyPatch
     try:
         made = goldens.smoke(name)
     except UserError as error:
-        if not re.search(r"data get|there (is|are) no", str(error)):
+        if not re.search(r"data get|INNERLOOP_", str(error)):
             raise
         pytest.skip(str(error))
     differs = differing(golden["rows"], made["rows"])

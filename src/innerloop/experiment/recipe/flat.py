@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, Field
 
@@ -11,30 +11,10 @@ from innerloop.core.errors import UserError
 from innerloop.core.words import seconds_in
 from innerloop.experiment.recipe.grammar import Assignment, Grammar, Reading, read
 from innerloop.experiment.recipe.problems import allowed, known_settings, settings_of, show
-from innerloop.experiment.recipe.rules import Ruled, Rules
+from innerloop.experiment.recipe.rules import Readers as Readers
+from innerloop.experiment.recipe.rules import Ruled, Rules, unread_keys
+from innerloop.experiment.recipe.rules import When as When
 from innerloop.experiment.recipe.schema import Recipe
-
-
-class When(NamedTuple):
-    """A condition under which a setting is read."""
-
-    words: str
-    holds: Callable[..., bool]
-
-
-Readers = Mapping[str, tuple[When, ...]]
-"""Settings by key, with all conditions that must hold; a setting that is not named is always read."""
-
-
-def unread_keys(readers: Readers, keys: Iterable[str], *about: Any) -> dict[str, str]:
-    """Of some settings those that nothing reads, with what they are for (the first condition that fails).
-
-    >>> readers = {"width": (When("a network", lambda depth: depth > 0),)}
-    >>> unread_keys(readers, ["width", "seed"], 0), unread_keys(readers, ["width"], 2)
-    ({'width': 'a network'}, {})
-    """
-    failed = {key: [when.words for when in readers.get(key, ()) if not when.holds(*about)] for key in keys}
-    return {key: words[0] for key, words in failed.items() if words}
 
 
 class FlatSettings(Ruled):

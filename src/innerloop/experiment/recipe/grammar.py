@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pydantic.fields import FieldInfo
 
@@ -32,6 +32,33 @@ def as_items(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
         else:
             items.append(f"{prefix}{key}={toml_value(value)}")
     return items
+
+
+def as_assignments(settings: Mapping[str, Any], prefix: str = "") -> list[Assignment]:
+    """Nested settings of Python, each with its key: their values are taken as they are.
+
+    >>> as_assignments({"inner": {"lr": 0.1}, "seed": 1})
+    [Assignment(key='inner.lr', value=0.1, raw='0.1'), Assignment(key='seed', value=1, raw='1')]
+    """
+    given: list[Assignment] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            given += as_assignments(value, f"{prefix}{key}.")
+        else:
+            plain = _plain(value)
+            given.append(Assignment(f"{prefix}{key}", plain, show(plain)))
+    return given
+
+
+def _plain(value: Any) -> Any:
+    """A value as files have it: numbers of numpy and torch, paths and tuples are of Python's own kinds."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value.item() if hasattr(value, "item") else value
 
 
 def in_section(settings: Mapping[str, Any], section: str, keys: Collection[str]) -> dict[str, Any]:
@@ -124,11 +151,21 @@ def read_value(text: str) -> Any:
     return text
 
 
-def parse(items: Sequence[str], grammar: Grammar[Any]) -> tuple[dict[str, Assignment], list[Told]]:
+Items: TypeAlias = Sequence["str | Assignment"]
+"""Settings: ``key=value`` as typed, or a key with a value of Python."""
+
+
+def parse(items: Items, grammar: Grammar[Any]) -> tuple[dict[str, Assignment], list[Told]]:
     """Keys and values, short names spelled out, and what is no setting. Does not ask which settings exist."""
     typed: dict[str, Assignment] = {}
     problems: list[Told] = []
     for given in _join_flags(items):
+        if isinstance(given, Assignment):
+            key = grammar.short.get(given.key, given.key)
+            if key in typed:
+                problems.append(Told(key, _twice(key, typed[key].raw, given.raw)))
+            typed.setdefault(key, given._replace(key=key))
+            continue
         key, equals, raw = (part.strip() for part in given.partition("="))
         item = shortened(printable(given))
         bare = re.split(r"[\s=]", key.lstrip("-"), maxsplit=1)[0]
@@ -141,17 +178,19 @@ def parse(items: Sequence[str], grammar: Grammar[Any]) -> tuple[dict[str, Assign
             what = "value" if key else "key"
             problems.append(Told(bare, f"'{item}' has no {what}: write key=value without spaces"))
         elif (key := grammar.short.get(key, key)) in typed:
-            problems.append(
-                Told(key, f"{key} is given twice ({shortened(typed[key].raw)} and {shortened(raw)})")
-            )
+            problems.append(Told(key, _twice(key, typed[key].raw, raw)))
         else:
             typed[key] = Assignment(key, read_value(raw), raw)
     return typed, problems
 
 
+def _twice(key: str, first: str, second: str) -> str:
+    return f"{key} is given twice ({shortened(first)} and {shortened(second)})"
+
+
 def read(
     grammar: Grammar[Model],
-    items: Sequence[str] = (),
+    items: Items = (),
     base: Mapping[str, Any] | None = None,
     source: str = "",
     further: Further | None = None,
@@ -187,12 +226,15 @@ def mentions(text: str, keys: Iterable[str]) -> bool:
     return any(re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", text) for key in keys)
 
 
-def _join_flags(items: Sequence[str]) -> list[str]:
+def _join_flags(items: Items) -> list[str | Assignment]:
     """Puts ``--steps 5``, as other commands want it, back together for the message about it."""
-    joined: list[str] = []
+    joined: list[str | Assignment] = []
     for item in items:
-        if joined and joined[-1].startswith("-") and not set("= ") & set(joined[-1]) and "=" not in item:
-            joined[-1] += f" {item}"
+        last = joined[-1] if joined else ""
+        if not (isinstance(last, str) and isinstance(item, str)):
+            joined.append(item)
+        elif last.startswith("-") and not set("= ") & set(last) and "=" not in item:
+            joined[-1] = f"{last} {item}"
         else:
             joined.append(item)
     return joined

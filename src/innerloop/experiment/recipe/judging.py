@@ -10,7 +10,7 @@ from typing import Any
 from innerloop.core.errors import UserError
 from innerloop.core.place import user_path
 from innerloop.experiment.recipe.fitted import fitted_shape, number, pictures_of, span, with_settings
-from innerloop.experiment.recipe.grammar import as_items
+from innerloop.experiment.recipe.grammar import Items, as_items
 from innerloop.experiment.recipe.library import look_at, own_pictures
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, kinds_asked
 from innerloop.experiment.recipe.rules import WITH_WEIGHTS
@@ -112,7 +112,7 @@ _PROTOCOL = (
 )
 
 
-def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | None = None) -> Recipe:
+def backbone_recipe(backbone: str, items: Items = (), like: Recipe | None = None) -> Recipe:
     """A recipe that trains nothing and judges a backbone by a head on its features.
 
     >>> recipe = backbone_recipe("efficientnet-lite0", ["data.name=cifar-fs", "eval.shots=5"])
@@ -139,7 +139,7 @@ def backbone_recipe(backbone: str, items: Sequence[str] = (), like: Recipe | Non
         "outer": {"objective": NOTHING},
         **(_tasks_of_one_shot() if like is None else _tasks_of(like)),
     }
-    recipe = make_recipe(base, items, fresh=True)
+    recipe = make_recipe(base, items)
     if like is None and not recipe.tasks.mixture and user_path(recipe.data.name).exists():
         data = recipe.data.model_copy(update={"splits": None})  # a split of all classes is still that folder
         shape = fitted_shape(pictures_of(data), recipe, typed_keys(items))

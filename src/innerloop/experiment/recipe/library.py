@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,16 +14,22 @@ from innerloop.core.files import plain
 from innerloop.core.place import user_path
 from innerloop.core.telling import tell
 from innerloop.experiment.recipe.fitted import fit, pictures_of, with_settings
+from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.problems import known_settings, show
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Data, Recipe
 from innerloop.experiment.recipe.settings import (
+    EXTENDS,
     item_problems,
     make_recipe,
     read_toml,
     recipe_from_toml,
+    stated,
     typed_keys,
+    whole,
 )
+from innerloop.experiment.recipe.settings import shipped_names as shipped_names
+from innerloop.experiment.recipe.settings import shipped_text as shipped_text
 from innerloop.experiment.recipe.trust import admit
 from innerloop.runs.directory import MANIFEST, RECIPE, find_run, is_run
 from innerloop.runs.manifest import read_manifest
@@ -93,31 +99,19 @@ def named(source: str) -> Named:
 
 def _families() -> list[str]:
     """Built-in families of tasks: each has a shipped recipe, and reading those imports no torch."""
-    tasks = [read_toml(recipe.text, recipe.name).get("tasks", {}) for recipe in shipped_recipes()]
+    tasks = [whole(shipped_text(name), name).get("tasks", {}) for name in shipped_names()]
     names = dict.fromkeys(str(section["family"]) for section in tasks if "family" in section)
     return [name for name in names if name not in IMAGE_FAMILIES]
 
 
-def shipped_names() -> list[str]:
-    """The names of all shipped recipes.
-
-    >>> "sine-maml" in shipped_names()
-    True
-    """
-    return sorted(
-        file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml")
-    )
-
-
 def shipped_recipes() -> list[Shipped]:
     """All shipped recipes with their descriptions."""
-    minutes = json.loads((resources.files("innerloop.experiment.recipe") / MINUTES).read_text("utf-8"))[
-        "minutes"
-    ]
+    file = resources.files("innerloop.experiment.recipe") / MINUTES
+    minutes = json.loads(file.read_text("utf-8"))["minutes"]
     recipes = []
     for name in shipped_names():
         text = shipped_text(name)
-        data = read_toml(text, name)
+        data = whole(text, name)
         tasks, outer = data.get("tasks", {}), data.get("outer", {})
         pictures = tasks.get("family") in IMAGE_FAMILIES
         dataset = data.get("data", {}).get("name", "your own pictures") if pictures else tasks["family"]
@@ -127,11 +121,6 @@ def shipped_recipes() -> list[Shipped]:
         described = str(data.get("description", ""))
         recipes.append(Shipped(name, described, text, dataset, method, minutes.get(name)))
     return recipes
-
-
-def shipped_text(name: str) -> str:
-    """The TOML of a shipped recipe, comments included."""
-    return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def header(text: str) -> str:
@@ -163,9 +152,26 @@ def recipe_text(source: str) -> tuple[str, str]:
         raise UserError(_unread(path, getattr(error, "strerror", None) or "it is not text")) from None
 
 
-def load_recipe(
-    source: str, items: Sequence[str] = (), *, trust: bool = False, pictures: str = PICTURES
-) -> Recipe:
+def resolved_text(source: str) -> str:
+    """The TOML of a recipe that stands by itself: with all that it extends."""
+    import tomli_w
+
+    text, stem = recipe_text(source)
+    data = read_toml(text, source)
+    if EXTENDS not in data:
+        return text
+    below = {"name": stem, "description": "", **whole(text, source, _place(source))}
+    ordered = {key: below[key] for key in Recipe.model_fields if key in below}
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in header(text).splitlines())
+    return comment + tomli_w.dumps(ordered)
+
+
+def _place(source: str) -> Path | None:
+    """The file of a recipe; None where it is shipped."""
+    return None if source in shipped_names() or source == "last" else user_path(source)
+
+
+def load_recipe(source: str, items: Items = (), *, trust: bool = False, pictures: str = PICTURES) -> Recipe:
     """A recipe by name or path, with ``key=value`` settings applied, ready to be built.
 
     Args:
@@ -178,27 +184,27 @@ def load_recipe(
     3
 
     Raises:
-        UserError: there is no such recipe, or some settings are wrong (one line each); also where its own
-            ``model.settings`` or ``tasks.settings`` have keys that nothing reads, unless it is a run's.
+        UserError: there is no such recipe, or some settings are wrong (one line each), also those that its
+            method, network, objective or family has not.
         UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
-    recipe, said = _read(source, items, fresh=not _is_of_a_run(source), pictures=pictures)
+    recipe, said = _read(source, items, strict=True, pictures=pictures)
     for line in said:
         tell(line)
     typed = typed_keys(items) | ({"tasks.family"} if recipe.tasks.family == source else set())
     return admit(recipe, typed, source, trust)
 
 
-def read_recipe(source: str, items: Sequence[str] = (), *, fresh: bool = False) -> Recipe:
+def read_recipe(source: str, items: Items = (), *, shared: bool = False) -> Recipe:
     """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built.
 
-    ``fresh`` is as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
+    ``shared`` is as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
     """
-    return _read(source, items, fresh=fresh)[0]
+    return _read(source, items, shared=shared)[0]
 
 
 def _read(
-    source: str, items: Sequence[str], *, fresh: bool, pictures: str = PICTURES
+    source: str, items: Items, *, shared: bool = False, strict: bool = False, pictures: str = PICTURES
 ) -> tuple[Recipe, list[str]]:
     """A recipe, and what is to be said of how it was fitted to its pictures."""
     try:
@@ -207,24 +213,30 @@ def _read(
         kind, name = named(source)
         base = {"recipe": source, "pictures": pictures, "family": NUMBERS}[kind]
         text, stem = recipe_text(base)
-        data = {"name": stem, **read_toml(text, source)}
+        own = read_toml(text, source)
     except UserError as error:
         raise UserError("\n".join([str(error), *item_problems(items)])) from None
+    try:
+        data = {"name": stem, **whole(text, source, _place(base))}
+    except UserError as error:
+        own.pop(EXTENDS)
+        raise UserError("\n".join([str(error), *item_problems(items, own, source)])) from None
     if kind == "pictures":
         data["data"] = {**data.get("data", {}), "name": name}
     if kind == "family":
         about = {"name": name.replace(":", "-"), "description": f"MAML on tasks of the family {name}"}
         data |= {**about, "tasks": {**data["tasks"], "family": name}}
-    return fitted_recipe(data, items, source, fresh=fresh)
+    typed = stated(own) if strict and kind == "recipe" else []
+    return fitted_recipe(data, items, source, strict=typed, shared=shared)
 
 
 def fitted_recipe(
-    data: dict[str, Any], items: Sequence[str], source: str, *, fresh: bool = True
+    data: dict[str, Any], items: Items, source: str, *, strict: Collection[str] = (), shared: bool = False
 ) -> tuple[Recipe, list[str]]:
     """A recipe from plain data, fitted to its pictures where it leaves things open (``data.auto``)."""
     problems = Problems()
     with problems.collect():
-        recipe = make_recipe(data, items, source=source, fresh=fresh)
+        recipe = make_recipe(data, items, source=source, strict=strict, shared=shared)
     if problems:
         if "name" in data.get("data", {}) and data["data"].get("auto") is True:
             with problems.collect():  # what is wrong with the pictures is reported with the rest
@@ -239,7 +251,7 @@ def fitted_recipe(
     whole = {**data, "description": f"{recipe.description}: {lines[0]}"}
     for section, values in settings.items():
         whole[section] = {**whole.get(section, {}), **values}
-    made = make_recipe(whole, items, source=source, fresh=fresh)
+    made = make_recipe(whole, items, source=source, shared=shared)
     return with_settings(made, {"data": {"auto": False}}), lines
 
 
@@ -275,10 +287,6 @@ def _is_of_a_run(source: str) -> bool:
     return source == "last" or (is_run(path) if path.is_dir() else path.name == RECIPE)
 
 
-def _folder() -> resources.abc.Traversable:
-    return resources.files("innerloop.experiment.recipe") / "shipped"
-
-
 def _unread(path: Path, reason: str) -> str:
     from innerloop.data.pictures import is_picture, is_taken_for_picture
 
@@ -306,13 +314,13 @@ class ChangedRecipeError(UserError):
     """A run's recipe is not the one it was started with."""
 
 
-def recipe_of(run: Path, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+def recipe_of(run: Path, items: Items = (), *, trust: bool = False) -> Recipe:
     """The recipe of a run, changed by ``key=value`` settings."""
     _check(run)
     return recipe_from_toml(run / RECIPE, items, trust=trust)
 
 
-def look_at(run: Path, items: Sequence[str] = ()) -> Recipe:
+def look_at(run: Path, items: Items = ()) -> Recipe:
     """As :func:`recipe_of`, but not to be built: it may name code that nobody trusts."""
     _check(run)
     path = run / RECIPE

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -105,8 +105,13 @@ def allowed(field: FieldInfo) -> str:
             (word, getattr(m, name)) for m in field.metadata for name, word in _LIMITS if hasattr(m, name)
         ]
         text += " and".join(f" {word} {limit:g}" for word, limit in limits)
+    code = (
+        ["package.module:factory"]
+        if any(get_origin(p) is Annotated for p in get_args(field.annotation))
+        else []
+    )
     infinite = ["inf"] if takes_inf(field) else []
-    return ", or ".join([text, *infinite, *words_beside(field), *(["none"] if optional else [])])
+    return ", or ".join([text, *infinite, *words_beside(field), *code, *(["none"] if optional else [])])
 
 
 def near(key: str, known: Iterable[str]) -> list[str]:
@@ -223,9 +228,11 @@ def _places(
 
 def _make_whole(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> None:
     for key, table, leaf in _places(data, fields):
-        value = table[leaf]
-        if kind(fields[key])[0] is int and isinstance(value, float) and value.is_integer():
+        value, (core, optional) = table[leaf], kind(fields[key])
+        if core is int and isinstance(value, float) and value.is_integer():
             table[leaf] = int(value)
+        elif optional and value == "none":  # TOML has no word of its own for it
+            table[leaf] = None
 
 
 def _not_finite(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[Told]:

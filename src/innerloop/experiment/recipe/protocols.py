@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.words import score_text
 from innerloop.evaluation.episodes import FEW_SHOT, Episodes, TaskKind
+from innerloop.experiment.recipe.problems import known_settings
+from innerloop.experiment.recipe.rules import has_hard_tasks as has_hard_tasks
 from innerloop.experiment.recipe.schema import Kind, Recipe
 from innerloop.learners.table import LEARNERS, takes_steps, uses_head
 
@@ -36,18 +39,6 @@ def kinds_asked(recipe: Recipe, training: bool) -> list[Kind]:
             groups=tasks.groups,
         )
     ]
-
-
-def has_hard_tasks(recipe: Recipe) -> bool:
-    """Whether training draws tasks of hard groups apart from others.
-
-    >>> has_hard_tasks(Recipe.model_validate({"tasks": {"family": "few-shot", "hard_share": 0.5}}))
-    True
-    """
-    tasks = recipe.tasks
-    if tasks.family != FEW_SHOT or tasks.mixture:
-        return False
-    return tasks.hard_share is not None or recipe.outer.hard_weight != 1
 
 
 def refuse_mixed_ways(recipe: Recipe, training: bool) -> None:
@@ -152,12 +143,16 @@ def changed_settings(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> d
 
     >>> changed_settings({"eval": {"shots": 5, "curve": True}}, {"eval": {"shots": 1, "curve": False}})
     {'eval.shots': 5}
+    >>> changed_settings({"inner": {"method": "none"}}, {"inner": {"method": "maml", "lr": 0.1}})
+    {'inner.method': 'none'}
     """
-    ours, theirs = _flat(recipe), _flat(trained)
+    ours, theirs, defaults = _flat(recipe), _flat(trained), _defaults()
     return {
         key: ours.get(key)
         for key in {**theirs, **ours}
-        if ours.get(key) != theirs.get(key) and (key in _BUT or not key.startswith(_NO_MATTER))
+        if (key in ours or key not in defaults)  # else the evaluation has no such setting
+        and ours.get(key) != theirs.get(key, defaults.get(key))
+        and (key in _BUT or not key.startswith(_NO_MATTER))
     }
 
 
@@ -308,5 +303,7 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+@cache
 def _defaults() -> dict[str, Any]:
-    return _flat(Recipe().model_dump())
+    """Every setting's default, whatever the method, the network and the family."""
+    return {key: field.default for key, field in known_settings().items() if field.default != {}}

@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from pydantic import BaseModel, ValidationInfo, model_validator
 
 from innerloop.core.errors import did_you_mean
-from innerloop.learners.entry import KINDS, Entry
-from innerloop.learners.table import LEARNERS, estimated_rates
+from innerloop.core.place import user_path
+from innerloop.learners.entry import KINDS
+from innerloop.learners.table import LEARNERS, depends_on_order, entry_of, estimated_rates, reads
 
 if TYPE_CHECKING:
-    from innerloop.experiment.recipe.schema import Recipe
+    from innerloop.experiment.recipe.schema import Inner, Recipe
 
 
-def method_problems(inner: Mapping[str, Any], objective: str) -> Iterator[str]:
-    """What is wrong with the settings of a learner, one sentence each.
-
-    >>> inner = {"method": "none", "lr": "auto", "online": "off", "head_start": "learned", "settings": {}}
-    >>> list(method_problems(inner, "erm"))
-    ['inner.method=none has no inner rate: leave inner.lr=auto out.']
-    """
-    method = inner["method"]
-    entry = LEARNERS[method]
-    if inner["online"] != "off":
-        yield from _online_problems(inner, entry)
-    if inner["lr"] == "auto" and method not in estimated_rates():
-        yield (
-            f"inner.method={method} has no inner rate that can be estimated: set a number for inner.lr."
-            if "lr" in entry.reads
-            else f"inner.method={method} has no inner rate: leave inner.lr=auto out."
-        )
+def method_problems(inner: Inner, objective: str) -> Iterator[str]:
+    """What is wrong with the settings of a learner, one sentence each."""
+    method = inner.method
+    entry = entry_of(method)
+    if inner.online != "off":
+        yield from _online_problems(inner)
+    if inner.lr == "auto" and method not in estimated_rates():
+        yield f"inner.method={method} has no inner rate that can be estimated: set a number for inner.lr."
     if objective == "reptile" and (entry.adapts != "all" or entry.learns_rates):
         yield "outer.objective=reptile moves all parameters: set inner.method=maml."
-    if objective == "reptile" and inner["head_start"] != "learned":
+    if objective == "reptile" and inner.head_start != "learned":
         yield "outer.objective=reptile moves all parameters: leave inner.head_start out."
-    yield from own_setting_problems(method, inner["settings"])
+    yield from own_setting_problems(method, inner.settings)
 
 
-def _online_problems(inner: Mapping[str, Any], entry: Entry) -> Iterator[str]:
-    if "online" not in entry.reads or inner["optimiser"] != "sgd":
-        those = " or ".join(name for name, each in LEARNERS.items() if "online" in each.reads)
-        yield (
-            f"inner.online follows the last layer's features: set inner.method={those} and "
-            "inner.optimiser=sgd, or inner.online=off."
-        )
-    elif inner["head_start"] != "learned":
+def _online_problems(inner: Inner) -> Iterator[str]:
+    if inner.optimiser != "sgd":
+        yield "inner.online follows steps of plain gradients: set inner.optimiser=sgd, or inner.online=off."
+    elif inner.head_start != "learned":
         yield "inner.online starts from a learned last layer: leave inner.head_start out."
-    elif inner["truncate"] is not None or inner["checkpoint"]:
+    elif inner.truncate is not None or inner.checkpoint:
         yield "inner.online differentiates through all steps: leave inner.truncate and inner.checkpoint out."
 
 
@@ -58,7 +46,9 @@ def own_setting_problems(method: str, given: Mapping[str, Any]) -> Iterator[str]
     >>> list(own_setting_problems("maml", {"penalty": 1.0}))
     ['inner.settings.penalty: inner.method=maml has no settings of its own: leave it out.']
     """
-    known = LEARNERS[method].settings
+    known = entry_of(method).settings
+    if method not in LEARNERS and not known:  # a learner of one's own: its factory says what it takes
+        return
     for name, value in given.items():
         where = f"inner.settings.{name}"
         if not known:
@@ -215,7 +205,7 @@ def _orders_are_of_labels(recipe: Recipe) -> str | None:
 
 def _an_envelope_is_of_the_inner_loss(recipe: Recipe) -> str | None:
     method, inside, outside = recipe.inner.method, recipe.inner.loss, recipe.outer.loss
-    if LEARNERS[method].differentiated != "envelope" or recipe.outer.objective != "episodic":
+    if entry_of(method).differentiated != "envelope" or recipe.outer.objective != "episodic":
         return None
     if outside in (None, inside):
         return None
@@ -243,7 +233,7 @@ def _weights_need_hard_tasks(recipe: Recipe) -> str | None:
 
 
 def _settings_are_the_learners(recipe: Recipe) -> str | None:
-    return "\n".join(method_problems(dict(recipe.inner), recipe.outer.objective)) or None
+    return "\n".join(method_problems(recipe.inner, recipe.outer.objective)) or None
 
 
 def _nothing_is_trained(recipe: Recipe) -> str | None:
@@ -287,3 +277,204 @@ RECIPE_RULES: Rules = (
     _settings_are_the_learners,
     _nothing_is_trained,
 )
+
+
+# ---- what was typed and is not used this time: told, not refused ----
+
+
+class When(NamedTuple):
+    """A condition under which a setting is used."""
+
+    words: str
+    holds: Callable[..., bool]
+
+
+Readers: TypeAlias = Mapping[str, tuple[When, ...]]
+"""Settings by key, with all conditions that must hold; a setting that is not named is always used."""
+
+
+def unread_keys(readers: Readers, keys: Iterable[str], *about: Any) -> dict[str, str]:
+    """Of some settings those that nothing reads, with what they are for (the first condition that fails).
+
+    >>> readers = {"width": (When("a network", lambda depth: depth > 0),)}
+    >>> unread_keys(readers, ["width", "seed"], 0), unread_keys(readers, ["width"], 2)
+    ({'width': 'a network'}, {})
+    """
+    failed = {key: [when.words for when in readers.get(key, ()) if not when.holds(*about)] for key in keys}
+    return {key: words[0] for key, words in failed.items() if words}
+
+
+def has_hard_tasks(recipe: Recipe) -> bool:
+    """Whether training draws tasks of hard groups apart from others."""
+    tasks = recipe.tasks
+    if tasks.family != "few-shot" or tasks.mixture:
+        return False
+    return tasks.hard_share is not None or recipe.outer.hard_weight != 1
+
+
+def _is_learner_judged(recipe: Recipe) -> bool:
+    return recipe.eval.head == "learner"
+
+
+_FOLDER = When("a folder of pictures", lambda r: user_path(r.data.name).is_dir())
+_ONE_KIND = When("tasks without a tasks.mixture", lambda r: not r.tasks.mixture)
+_HARD = (_ONE_KIND, When("training with tasks.hard_share or outer.hard_weight", has_hard_tasks))
+_UNNAMED = When("training without tasks.hard_groups", lambda r: not r.tasks.hard_groups)
+_NO_ENSEMBLE = When("heads without eval.ensemble", lambda r: not r.eval.ensemble)
+_LEARNER = When(
+    "learners, and here eval.head judges features",
+    lambda r: r.outer.objective in ("episodic", "reptile") or _is_learner_judged(r),
+)
+_LEARNER_JUDGED = When("eval.head=learner", _is_learner_judged)
+_THROUGH = When(
+    "training that differentiates through inner steps",
+    lambda r: r.outer.objective == "episodic" and entry_of(r.inner.method).differentiated == "through",
+)
+_QUERIES = When(
+    "learners that are judged on queries in training",
+    lambda r: r.outer.objective != "episodic" or entry_of(r.inner.method).differentiated != "envelope",
+)
+_INNER_STEPS = When(
+    "training with inner steps, and inner.test_steps is given for the judging",
+    lambda r: r.outer.objective in ("episodic", "reptile") or r.inner.test_steps is None,
+)
+_INNER_LOSS = When(
+    "learners that take inner steps, and outer.loss is given",
+    lambda r: r.outer.loss is None or (reads(r.inner.method, "loss") and _LEARNER.holds(r)),
+)
+_ONE_FACTOR = When(
+    "schedules without outer.factors", lambda r: r.outer.schedule == "plateau" or not r.outer.factors
+)
+_LABELS = When(
+    "an outer loss of cross-entropy", lambda r: (r.outer.loss or r.inner.loss).startswith("cross-entropy")
+)
+_ORDERED = When(
+    "learners whose last layer starts with a row per label",
+    lambda r: depends_on_order(r.inner.method) and r.inner.head_start not in ("one-vector", "zero"),
+)
+_TRAINED = When("networks that are trained", lambda r: r.outer.objective != "none")
+_NO_SCALE = When(
+    "networks without a scale of their own",
+    lambda r: not r.model.kind.startswith(("efficientnet-lite", "hf:")),
+)
+_TEACHER = When("training with an outer.teacher", lambda r: r.outer.teacher is not None)
+_LAST_LAYER = When(
+    "training and judging that use the network's own last layer",
+    lambda r: (
+        r.outer.objective in ("erm", "multitask") or r.inner.method == "none" or reads(r.inner.method, "loss")
+    ),
+)
+
+_SHAPE = ("ways", "shots", "queries")
+
+
+def _none_in_eval(name: str) -> When:
+    return When(f"judging where eval.{name} is none", lambda r: getattr(r.eval, name) is None)
+
+
+UNUSED: Readers = {
+    "data.splits": (When("data without a data.split_file", lambda r: r.data.split_file is None),),
+    "data.standardise": (_NO_SCALE,),
+    **dict.fromkeys(("data.on_bad", "data.leave_out"), (_FOLDER,)),
+    **{
+        f"tasks.{name}": (_ONE_KIND,)
+        for name in ("ways", "shots", "queries", "choice", "groups", "hard_share")
+    },
+    **{f"eval.{name}": (_ONE_KIND,) for name in ("ways", "shots", "queries")},
+    "tasks.hard_groups": _HARD,
+    "tasks.hardest": (*_HARD, _UNNAMED),
+    "tasks.resample": (When("a given tasks.n_tasks", lambda r: r.tasks.n_tasks is not None),),
+    "model.norm": (_TRAINED,),
+    # the other networks refuse it when they are built
+    **dict.fromkeys(("model.last_layer", "model.cosine_scale"), (_LAST_LAYER,)),
+    **{f"inner.{name}": (_LEARNER,) for name in ("method", "lr", "optimiser", "momentum", "head_start")},
+    "inner.steps": (_LEARNER, _INNER_STEPS),
+    "inner.test_steps": (_LEARNER_JUDGED,),
+    "inner.loss": (_INNER_LOSS,),
+    **dict.fromkeys(("inner.truncate", "inner.checkpoint"), (_THROUGH,)),
+    "inner.split": (_QUERIES,),
+    **{f"outer.{name}": (_TEACHER,) for name in ("label_weight", "teacher_weight", "temperature")},
+    "outer.factor": (_ONE_FACTOR,),
+    "outer.label_smoothing": (_LABELS, _QUERIES),
+    **dict.fromkeys(("eval.C", "eval.normalise_features"), (_NO_ENSEMBLE,)),
+    "eval.label_orders": (_ORDERED,),
+    "eval.curve": (
+        When("learners that take inner steps", lambda r: reads(r.inner.method, "test_steps")),
+        _LEARNER_JUDGED,
+    ),
+}
+"""Settings that a recipe has, and that other settings may make idle."""
+
+_FIXED_RATE = When(
+    "learners whose rate is not learned",
+    lambda r: not entry_of(r.inner.method).learns_rates and r.inner.online not in ("h3", "h15"),
+)
+_ONLY_TRAINING = (
+    *("data.augment", "data.auto", "tasks.minibatch", "tasks.n_tasks", "tasks.resample", "model.init"),
+    *("tasks.hard_share", "tasks.hard_groups", "tasks.hardest"),
+    *("inner.truncate", "inner.checkpoint", "inner.split"),
+    *("eval.every", "eval.patience", "eval.validation_episodes"),
+    *("run.seed", "run.bfloat16", "run.compile", "run.log_every", "run.save_every", "run.folder"),
+    *("run.tensorboard", "run.track", "run.project"),
+)
+JUDGED: Readers = {
+    **{
+        f"tasks.{name}": (
+            When(f"judging where eval.{name} is none", lambda r, n=name: getattr(r.eval, n) is None),
+        )
+        for name in ("ways", "shots", "queries")
+    },
+    "inner.lr": (_LEARNER_JUDGED, _FIXED_RATE),
+    **{f"inner.{name}": (_LEARNER_JUDGED,) for name in ("head_start", "method", "optimiser", "momentum")},
+    "inner.steps": (When("judging where inner.test_steps is none", lambda r: r.inner.test_steps is None),),
+}
+"""What judging a finished run uses: conditions besides those of :data:`UNUSED`."""
+
+
+def unread(recipe: Recipe, typed: Iterable[str], *, judging: bool = False) -> list[str]:
+    """Sentences on settings that were typed and that this recipe does not use, or does not have.
+
+    >>> from innerloop.experiment.recipe.schema import Recipe
+    >>> unread(Recipe(), ["tasks.resample"])
+    ['tasks.resample is not read: it is for a given tasks.n_tasks.']
+    >>> unread(Recipe(), ["outer.lr"]), unread(Recipe(), ["outer.lr"], judging=True)
+    ([], ['outer.lr is not read: it is for training.'])
+    """
+    from innerloop.experiment.recipe.schema import absent
+
+    keys = list(dict.fromkeys(typed))
+    purposes = {key: words for key, (_, words) in absent(recipe, keys).items()}
+    purposes = unread_keys(UNUSED, keys, recipe) | purposes
+    if recipe.outer.objective == "none":  # the run is made and judged, and nothing is trained
+        made = [key for key in keys if key not in ("outer.objective", "model.init", "run.seed", "run.folder")]
+        purposes = _not_judged(made, recipe) | purposes
+    elif judging:
+        purposes = _not_judged(keys, recipe) | purposes
+    return [f"{key} is not read: it is for {purposes[key]}." for key in keys if key in purposes]
+
+
+def _not_judged(keys: Iterable[str], recipe: Recipe) -> dict[str, str]:
+    def trains(key: str) -> bool:
+        return key in _ONLY_TRAINING or (key.startswith("outer.") and key != "outer.loss")
+
+    return unread_keys(JUDGED, keys, recipe) | {key: "training" for key in keys if trains(key)}
+
+
+def rate_warning(recipe: Recipe) -> str | None:
+    """What to say of a negative inner rate before it is used; None where there is none.
+
+    Negative rates are allowed: AdaptLR H.5 trains and tests with them.
+    """
+    inner = recipe.inner
+    if not reads(inner.method, "lr") or inner.lr == "auto" or inner.lr >= 0:
+        return None
+    return (
+        f"inner.lr={inner.lr:g} is negative: inner steps climb the loss of the support set, which usually "
+        "diverges; leave out the sign unless negative rates are what you study (as AdaptLR H.5 does)."
+    )
+
+
+def doubts(recipe: Recipe, typed: Collection[str]) -> list[str]:
+    """Warnings about settings that were typed: not wrong, but perhaps not meant."""
+    rate = rate_warning(recipe) if "inner.lr" in typed else None
+    return [*unread(recipe, typed), *([rate] if rate else [])]

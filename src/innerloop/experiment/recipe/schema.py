@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    StringConstraints,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from innerloop.core.importing import Trusted
-from innerloop.experiment.recipe.rules import RECIPE_RULES, Ruled, Rules
-from innerloop.learners.table import LEARNERS
-
-if TYPE_CHECKING:  # type checkers cannot read the table
-    Method: TypeAlias = str
-else:
-    Method = Literal[tuple(LEARNERS)]
+from innerloop.experiment.recipe.rules import RECIPE_RULES, WITHOUT_RULES, Ruled, Rules
+from innerloop.learners.table import LEARNERS, OUTSIDE, SETTINGS_OF
 
 Activation = Literal["relu", "tanh", "erf", "sigmoid", "softplus", "linear", "leaky_relu"]
 Norm = Literal["transductive", "support", "running", "group", "none"]
@@ -29,11 +35,46 @@ def _still_trusted(value: Any, read: ValidatorFunctionWrapHandler) -> str:
 CodeName = Annotated[str, WrapValidator(_still_trusted)]
 """Text that may name code. A :class:`~innerloop.core.importing.Trusted` name stays one."""
 
+if TYPE_CHECKING:  # type checkers cannot read the table
+    Method: TypeAlias = str
+else:
+    Own = Annotated[str, StringConstraints(pattern=r"^[\w.]+:\w+$"), WrapValidator(_still_trusted)]
+    Method = Literal[tuple(LEARNERS)] | Own
+
 
 class Section(Ruled):
-    """A part of a recipe: unknown keys are errors, values are not coerced across kinds."""
+    """A part of a recipe: unknown keys are errors, values are not coerced across kinds.
+
+    A recipe's own sections are variants (:func:`variant`) with the settings that its method, network, … has.
+    A setting that is none of them is no field: it can be read, and has its default, but not be set.
+    """
 
     model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+    DECLARED: ClassVar[type[Section] | None] = None
+
+    def __reduce__(self) -> tuple[Any, ...]:  # variants have no name to be found by
+        return _section, (self.DECLARED or type(self), frozenset(type(self).model_fields), self.__dict__)
+
+
+@cache
+def variant(section: type[Section], names: frozenset[str]) -> type[Section]:
+    """The section with some of its settings only; the others are constants of the class, their defaults.
+
+    >>> few = variant(Outer, frozenset({"objective", "lr"}))
+    >>> few(lr=0.1).model_dump(), few().batch
+    ({'objective': 'episodic', 'lr': 0.1}, 25)
+    """
+    absent = {name: field.default for name, field in section.model_fields.items() if name not in names}
+    if not absent:
+        return section
+    constants = {"__annotations__": dict.fromkeys(absent, ClassVar[Any]), **absent, "DECLARED": section}
+    about = {"__module__": section.__module__, "__doc__": section.__doc__}
+    made: type[Section] = type(Section)(section.__name__, (section,), {**about, **constants})  # type: ignore[misc]
+    return made
+
+
+def _section(declared: type[Section], names: frozenset[str], values: Mapping[str, Any]) -> Section:
+    return variant(declared, names).model_construct(**values)
 
 
 class Kind(Section):
@@ -353,6 +394,91 @@ class Run(Section):
     )
 
 
+_PICTURES = " ".join(
+    [
+        *(f"data.{name}" for name in Data.model_fields),
+        "tasks.ways tasks.choice tasks.groups tasks.balanced tasks.mixture",
+        "eval.ways eval.baselines eval.predictions",
+    ]
+)
+_FEATURES = "eval.normalise_features eval.C_grid eval.ensemble eval.copies"
+_CLASSIFIER = f"eval.C {_FEATURES}"
+OTHER = ""
+"""Any other value of a tag, such as the name of code."""
+
+UNIONS: dict[str, dict[str, str]] = {
+    "tasks.family": {
+        "few-shot": f"{_PICTURES} tasks.hard_share tasks.hard_groups tasks.hardest outer.hard_weight",
+        "supervised": f"{_PICTURES} tasks.minibatch",
+        OTHER: "tasks.n_tasks tasks.resample tasks.noise tasks.settings",
+    },
+    "model.kind": {
+        "mlp": "model.hidden model.activation model.parametrisation model.weight_var model.bias",
+        "conv4": "model.filters model.pooling model.bias model.norm model.head",
+        OTHER: "model.norm model.head model.settings",
+    },
+    "model.last_layer": {"cosine": "model.cosine_scale"},
+    "inner.method": {
+        **{
+            name: " ".join(
+                [*(SETTINGS_OF[each] for each in entry.reads), "inner.settings" if entry.settings else ""]
+            )
+            for name, entry in LEARNERS.items()
+        },
+        OTHER: " ".join([*(SETTINGS_OF[each] for each in OUTSIDE.reads), "inner.settings"]),
+    },
+    "inner.optimiser": {"momentum": "inner.momentum"},
+    "outer.objective": {
+        "episodic": "inner.split",
+        "multitask": "outer.heads",
+        "erm": "outer.teacher outer.label_weight outer.teacher_weight outer.temperature",
+    },
+    "outer.schedule": {
+        "step": "outer.milestones outer.factor outer.factors",
+        "plateau": "outer.factor outer.plateau_patience",
+    },
+    "eval.head": {
+        "learner": "eval.label_orders",
+        **dict.fromkeys(("logistic", "svm", "svc", "ridge"), _CLASSIFIER),
+        **dict.fromkeys(("centroid", "cosine"), _FEATURES),
+        "finetune": f"{_FEATURES} eval.head_lr eval.head_steps",
+    },
+    "run.execution": {"auto": "run.chunk", "vmap": "run.chunk"},
+    "run.track": {"trackio": "run.project", "wandb": "run.project"},
+}
+"""Tags, and the settings that each of their values has. A setting that no tag lists is always there; one that
+several list is there where all of them have it."""
+_LISTED = {tag: {key for keys in values.values() for key in keys.split()} for tag, values in UNIONS.items()}
+_OTHERS = {
+    "tasks.family": "families of functions",
+    "model.kind": "other networks",
+    "inner.method": "own code",
+}
+
+
+def _has(recipe: Recipe, tag: str) -> set[str]:
+    """What the value that a recipe gives a tag has."""
+    section, _, name = tag.partition(".")
+    value = getattr(getattr(recipe, section), name)
+    return set(UNIONS[tag].get(value, UNIONS[tag].get(OTHER, "")).split())
+
+
+def absent(recipe: Recipe, keys: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Settings that a recipe has not: the tag that is why, and what they are for.
+
+    >>> absent(Recipe(), ["model.filters", "inner.lr"])
+    {'model.filters': ('model.kind', 'model.kind=conv4')}
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for tag, listed in _LISTED.items():
+        for key in [key for key in keys if key in listed - _has(recipe, tag) and key not in found]:
+            values = [value for value, has in UNIONS[tag].items() if key in has.split()]
+            words = f"{tag}={' or '.join(value for value in values if value)}" if any(values) else ""
+            more = [_OTHERS[tag]] if OTHER in values else []
+            found[key] = (tag, ", and ".join([*([words] if words else []), *more]))
+    return found
+
+
 class Recipe(Section):
     """A complete recipe.
 
@@ -363,10 +489,54 @@ class Recipe(Section):
 
     name: str = Field("unnamed", description="names the folder of its runs")
     description: str = Field("", description="one line for `innerloop ls`")
-    data: Data = Data()
-    tasks: Tasks = Tasks()
-    model: Model = Model()
-    inner: Inner = Inner()
-    outer: Outer = Outer()
-    eval: Eval = Eval()
-    run: Run = Run()
+    data: SerializeAsAny[Data] = Data()
+    tasks: SerializeAsAny[Tasks] = Tasks()
+    model: SerializeAsAny[Model] = Model()
+    inner: SerializeAsAny[Inner] = Inner()
+    outer: SerializeAsAny[Outer] = Outer()
+    eval: SerializeAsAny[Eval] = Eval()
+    run: SerializeAsAny[Run] = Run()
+
+    @model_validator(mode="after")
+    def _has_its_own_settings(self, info: ValidationInfo) -> Self:
+        given = [f"{name}.{key}" for name in _SECTIONS for key in getattr(self, name).model_fields_set]
+        if info.context != WITHOUT_RULES and (wrong := absent(self, given)):
+            raise ValueError("\n".join(unknown(self, key) for key in wrong))
+        return self._with_variants()
+
+    def _with_variants(self) -> Self:
+        """Every section as the tags say: with the settings that there are."""
+        out = set().union(*(listed - _has(self, tag) for tag, listed in _LISTED.items()))
+        for name, declared in _SECTIONS.items():
+            section = getattr(self, name)
+            names = frozenset(key for key in declared.model_fields if f"{name}.{key}" not in out)
+            if type(section) is not variant(declared, names):
+                self.__dict__[name] = _section(declared, names, {key: getattr(section, key) for key in names})
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As of pydantic; a section that was changed gets the settings that its new tags have."""
+        return super().model_copy(update=update, deep=deep)._with_variants()
+
+
+_SECTIONS: dict[str, type[Section]] = {
+    name: field.annotation
+    for name, field in Recipe.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+}
+
+
+def unknown(recipe: Recipe, key: str) -> str:
+    """What is said of a setting that a recipe's method, network, … has not.
+
+    >>> unknown(Recipe(), "model.filters")
+    "unknown setting 'model.filters' with model.kind=mlp: it is for model.kind=conv4."
+    """
+    tag, words = absent(recipe, [key])[key]
+    section, _, name = tag.partition(".")
+    value = getattr(getattr(recipe, section), name)
+    leaf = key.partition(".")[2]
+    named_alike = [f"{each}.{leaf}" for each, declared in _SECTIONS.items() if leaf in declared.model_fields]
+    near = [each for each in named_alike if leaf != "settings" and not absent(recipe, [each])]
+    hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+    return f"unknown setting '{key}' with {tag}={value}{hint}: it is for {words}."

@@ -6,18 +6,24 @@ Importing this file does not import torch.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import UserError
-from innerloop.experiment.recipe.grammar import Assignment, Grammar, Reading, mentions, parse, read
+from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.place import user_path
+from innerloop.experiment.recipe.grammar import Assignment, Grammar, Items, Reading, mentions, parse, read
 from innerloop.experiment.recipe.grammar import read_value as read_value
-from innerloop.experiment.recipe.problems import known_settings
-from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.problems import known_settings, show
+from innerloop.experiment.recipe.rules import doubts
+from innerloop.experiment.recipe.schema import Recipe, absent, unknown
 from innerloop.experiment.recipe.trust import admit, trusted
-from innerloop.experiment.recipe.unread import doubts, stray_tables
+from innerloop.learners.table import LEARNERS
 
+EXTENDS = "extends"
+"""The key of a file that names the recipe which it changes."""
 SHORT = {"seed": "run.seed"}
 RECIPE = Grammar(
     Recipe,
@@ -28,7 +34,7 @@ RECIPE = Grammar(
 )
 
 
-def parse_assignments(items: Sequence[str]) -> dict[str, Any]:
+def parse_assignments(items: Items) -> dict[str, Any]:
     """Dotted keys and their values, ``seed=`` spelled out. Does not ask whether a setting exists.
 
     >>> parse_assignments(["inner.lr=1e-3", "seed=1"])
@@ -40,7 +46,7 @@ def parse_assignments(items: Sequence[str]) -> dict[str, Any]:
     return {key: assignment.value for key, assignment in typed.items()}
 
 
-def typed_keys(items: Sequence[str]) -> set[str]:
+def typed_keys(items: Items) -> set[str]:
     """The settings that ``items`` set, where a section's table sets each of its keys.
 
     >>> sorted(typed_keys(["seed=1", "model={kind='mlp', bias=false}"]))
@@ -58,13 +64,18 @@ def _keys(assignments: Iterable[Assignment]) -> set[str]:
     return keys
 
 
-def item_problems(items: Sequence[str]) -> list[str]:
+def item_problems(items: Items, base: Mapping[str, Any] | None = None, source: str = "") -> list[str]:
     """What is wrong with settings whatever recipe they are for: where that is not known."""
-    return read(RECIPE, items, alone=True).problems
+    return read(RECIPE, items, base, source, alone=True).problems
 
 
 def make_recipe(
-    base: Mapping[str, Any], items: Sequence[str] = (), source: str = "", *, fresh: bool = False
+    base: Mapping[str, Any],
+    items: Items = (),
+    source: str = "",
+    *,
+    strict: Collection[str] = (),
+    shared: bool = False,
 ) -> Recipe:
     """A recipe from plain data with settings applied. Code that ``items`` name may be imported.
 
@@ -72,30 +83,59 @@ def make_recipe(
     :func:`recipe_from_toml` and ``load_recipe`` ask whether a file is.
 
     Args:
-        base: sections and their settings; what is left out has its default.
-        items: ``key=value`` texts, which win over ``base``.
+        base: sections and their settings; what is left out has its default. Settings that the method, the
+            network, … has not are ignored: what is inherited may be of another one.
+        items: settings that win over ``base``. Those that there are not are refused.
         source: where ``base`` comes from, named in messages about its settings.
-        fresh: whether it is to be trained: keys of ``base`` that nothing would read are then refused. A run
-            that has been trained with such keys stays as it is.
+        strict: settings of ``base`` that were written for it: also of these none may be of another method.
+        shared: whether ``items`` are shared by several recipes, so that they are treated as those of a base.
 
     Raises:
         UserError: with one line for every problem; doubts about what was typed are its notes.
     """
 
-    def stray(recipe: Recipe, typed: Mapping[str, Assignment]) -> dict[str, str]:
-        """Keys of tables that nothing reads, each with a sentence."""
-        told = stray_tables(recipe)
-        return {key: text for key, text in told.items() if fresh or any(_within(key, t) for t in typed)}
+    def not_there(recipe: Recipe, typed: Mapping[str, Assignment]) -> dict[str, str]:
+        """Settings that the recipe has not, each with a sentence."""
+        keys = [] if shared else sorted(map(_setting, _keys(typed.values())))
+        told = {key: unknown(recipe, key) for key in absent(recipe, keys)}
+        alone = read(RECIPE, (), base).model if strict and items else recipe
+        where = f" (in {source})" if source else ""
+        if strict and alone is not None:
+            wrong = absent(alone, [key for key in strict if key not in told])
+            told |= {key: unknown(alone, key) + where for key in wrong}
+        return told
 
-    reading = read(RECIPE, items, base, source, stray)
+    reading = read(RECIPE, items, _for_its_learner(base, items), source, not_there)
     if reading.model is None or reading.problems:
         raise _refusal(reading)
     return trusted(reading.model, _keys(reading.typed.values()))
 
 
-def _within(key: str, typed: str) -> bool:
-    """Whether a typed key sets another one, or something in it."""
-    return f"{key}.".startswith(f"{typed}.") or typed.startswith(f"{key}.")
+def stated(base: Mapping[str, Any]) -> list[str]:
+    """The settings of plain data by their keys.
+
+    >>> stated({"name": "mine", "inner": {"lr": 0.1, "settings": {"penalty": 1}}})
+    ['name', 'inner.lr', 'inner.settings']
+    """
+    inside = {name: value if isinstance(value, Mapping) else None for name, value in base.items()}
+    return [
+        key for n, keys in inside.items() for key in ([n] if keys is None else [f"{n}.{k}" for k in keys])
+    ]
+
+
+def _setting(key: str) -> str:
+    """The setting that a typed key sets, whole or in part."""
+    return ".".join(key.split(".")[:2])
+
+
+def _for_its_learner(base: Mapping[str, Any], items: Items) -> Mapping[str, Any]:
+    """The base without what another learner has in ``inner.settings`` than the one that is typed."""
+    inner, typed = base.get("inner"), parse(items, RECIPE)[0].get("inner.method")
+    if typed is None or not isinstance(inner, Mapping) or not isinstance(inner.get("settings"), Mapping):
+        return base
+    known = LEARNERS[typed.raw].settings if typed.raw in LEARNERS else inner["settings"]
+    kept = {key: value for key, value in inner["settings"].items() if key in known}
+    return {**base, "inner": {**inner, "settings": kept}}
 
 
 def _refusal(reading: Reading[Recipe]) -> UserError:
@@ -116,10 +156,11 @@ def recipe_to_toml(recipe: Recipe, header: str = "") -> str:
     import tomli_w
 
     comment = "".join(f"# {line}".rstrip() + "\n" for line in header.splitlines())
-    return comment + tomli_w.dumps(_without_none(recipe.model_dump()))
+    sections = {key: value for key, value in recipe.model_dump().items() if value != {}}
+    return comment + tomli_w.dumps(_without_none(sections))
 
 
-def recipe_from_toml(source: Path | str, items: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+def recipe_from_toml(source: Path | str, items: Items = (), *, trust: bool = False) -> Recipe:
     """A recipe from a TOML file (a path) or from TOML text (anything with a newline or ``=``, or empty).
 
     Args:
@@ -131,16 +172,13 @@ def recipe_from_toml(source: Path | str, items: Sequence[str] = (), *, trust: bo
         UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
     if isinstance(source, str) and (not source or "\n" in source or "=" in source):
-        recipe = make_recipe(read_toml(source, "the recipe"), items)
+        own = stated(read_toml(source, "the recipe"))
+        recipe = make_recipe(whole(source, "the recipe"), items, strict=own)
         return admit(recipe, typed_keys(items), "the recipe", trust)
     path = Path(source)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}."
-        ) from None
-    recipe = make_recipe(read_toml(text, str(path)), items, source=str(path))
+    text = _text(path)
+    own = stated(read_toml(text, str(path)))
+    recipe = make_recipe(whole(text, str(path), path), items, source=str(path), strict=own)
     return admit(recipe, typed_keys(items), str(path), trust)
 
 
@@ -153,6 +191,77 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     except ValueError as error:  # also numbers of thousands of digits
         hint = "; text needs quotes there" if "Invalid value" in str(error) else ""
         raise UserError(f"{source} is not valid TOML: {error}{hint}.") from None
+
+
+@cache
+def _shipped() -> tuple[str, ...]:
+    return tuple(sorted(file.name.removesuffix(".toml") for file in _folder().iterdir()))
+
+
+def _folder() -> resources.abc.Traversable:
+    return resources.files("innerloop.experiment.recipe") / "shipped"
+
+
+def shipped_names() -> list[str]:
+    """The names of all shipped recipes.
+
+    >>> "sine-maml" in shipped_names()
+    True
+    """
+    return list(_shipped())
+
+
+def shipped_text(name: str) -> str:
+    """The TOML of a shipped recipe as it is written: what it extends is left out."""
+    return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def whole(text: str, source: str, file: Path | None = None) -> dict[str, Any]:
+    r"""The data of a recipe on top of those of the recipe that it extends.
+
+    Sections are joined setting by setting. A recipe's name and description are its own.
+
+    >>> whole('extends = "sine-maml"\n[inner]\nlr = 0.5', "mine")["inner"]
+    {'method': 'maml', 'lr': 0.5, 'steps': 1, 'test_steps': 5, 'loss': 'mse'}
+    """
+    return _whole(text, source, file, (source if file is None else str(file.resolve()),))
+
+
+def _whole(text: str, source: str, file: Path | None, above: tuple[str, ...]) -> dict[str, Any]:
+    data = read_toml(text, source)
+    if EXTENDS not in data:
+        return data
+    name = data.pop(EXTENDS)
+    if not isinstance(name, str):
+        raise UserError(f"extends must name a recipe or a TOML file, not {show(name)} (in {source}).")
+    shipped = name in shipped_names()
+    path = None if shipped else (Path() if file is None else file.parent) / user_path(name)
+    this = name if path is None else str(path.resolve())
+    if this in above:
+        way = " extends ".join([*above[above.index(this) :], this])
+        raise UserError(f"recipes extend each other in a circle ({way}): leave out one of these extends.")
+    if path is not None and not path.is_file():
+        hint = did_you_mean(name, shipped_names())
+        raise UserError(
+            f"{source} extends '{name}', and there is no such recipe or file{hint}: "
+            "`innerloop ls` lists recipes; files are looked for from the folder of the one that extends them."
+        )
+    below = shipped_text(name) if path is None else _text(path)
+    base = _whole(below, name, path, (*above, this))
+    joined = {key: value for key, value in base.items() if key not in ("name", "description")}
+    for section, values in data.items():
+        both = isinstance(values, dict) and isinstance(joined.get(section), dict)
+        joined[section] = {**joined[section], **values} if both else values
+    return joined
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not text'}."
+        ) from None
 
 
 def _without_none(value: Any) -> Any:

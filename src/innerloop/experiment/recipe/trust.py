@@ -1,6 +1,6 @@
 """Code that a recipe names. Importing a module runs it, so a file alone never decides what is imported.
 
-A recipe may name code outside this library: ``model.kind`` and ``tasks.family`` take
+A recipe may name code outside this library: ``model.kind``, ``tasks.family`` and ``inner.method`` take
 ``package.module:attribute``, some ``timm:`` models read files, and ``hf:`` models are read from folders. Such
 names are used if the user typed them, or if the caller passes ``trust=True`` (the command: ``--trust``);
 :func:`admit` then makes them :class:`~innerloop.core.importing.Trusted`, without which nothing is imported.
@@ -17,7 +17,7 @@ from innerloop.core.importing import Trusted, foreign_parts, let_in
 from innerloop.core.importing import UntrustedCodeError as UntrustedCodeError
 from innerloop.experiment.recipe.schema import Recipe
 
-NAMES = ("model.kind", "tasks.family")
+NAMES = ("model.kind", "tasks.family", "inner.method")
 """The settings that may name code."""
 
 
@@ -32,7 +32,8 @@ def foreign_code(recipe: Recipe) -> dict[str, str]:
     """
     parts = foreign_parts(recipe.model.kind, recipe.model.settings)
     named = {f"model.{key}": name for key, name in parts.items()}
-    return named | ({"tasks.family": recipe.tasks.family} if ":" in recipe.tasks.family else {})
+    own = {"tasks.family": recipe.tasks.family, "inner.method": recipe.inner.method}
+    return named | {key: name for key, name in own.items() if ":" in name}
 
 
 def admit(recipe: Recipe, typed: Collection[str], source: str, trust: bool) -> Recipe:

@@ -16,11 +16,11 @@ from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.experiment.recipe.grammar import Assignment, parse, read_value, toml_value
 from innerloop.experiment.recipe.library import read_recipe
 from innerloop.experiment.recipe.problems import kind, known_settings
-from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.rules import unread
+from innerloop.experiment.recipe.schema import Recipe, absent, unknown
 from innerloop.experiment.recipe.settings import RECIPE as GRAMMAR
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys
 from innerloop.experiment.recipe.trust import admit_all
-from innerloop.experiment.recipe.unread import unread
 
 SEED = "run.seed"
 _MOST_PROBES = (
@@ -45,7 +45,7 @@ class SweepSpace(NamedTuple):
 
     def cell(self, number: int, settings: dict[str, Any]) -> Cell:
         """The run of a drawn point; the number makes its name unlike all others."""
-        recipe = make_recipe(self.base.model_dump(), _texts(settings), fresh=True)
+        recipe = make_recipe(self.base.model_dump(), _texts(settings), shared=True)
         return Cell(f"{number:04d}+{_label(settings)}", settings, recipe)
 
 
@@ -105,6 +105,7 @@ def make_cells(
         problems.add("a sweep needs at least one list, such as inner.lr=[0.001,0.01,0.1] or seed=[0,1,2].")
     full = {key: values for key, values in asked.lists.items() if values}
     cells = _cells(source, asked.fixed, _product(full), problems)
+    problems.add(*_nowhere(cells, asked))
     problems.refuse()
     admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
     return cells
@@ -127,6 +128,7 @@ def make_space(
     probes = {**{key: each.probes() for key, each in ranges.items()}, **lists}
     points = _product(probes) if math.prod(map(len, probes.values())) <= _MOST_PROBES else _one_by_one(probes)
     cells = _cells(source, asked.fixed, points, problems)
+    problems.add(*_nowhere(cells, asked))
     problems.refuse()
     admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
     return SweepSpace(cells[0].recipe, lists, ranges), cells
@@ -147,9 +149,16 @@ def _cells(source: str, fixed: list[str], points: list[dict[str, Any]], problems
     cells = []
     for settings in points:
         with problems.collect():
-            recipe = read_recipe(source, [*fixed, *_texts(settings)], fresh=True)
+            recipe = read_recipe(source, [*fixed, *_texts(settings)], shared=True)
             cells.append(Cell(_label(settings), settings, recipe))
     return cells
+
+
+def _nowhere(cells: list[Cell], asked: _Asked) -> list[str]:
+    """Sentences on typed settings that none of the runs has: runs of a sweep share settings."""
+    keys = sorted(asked.keys())
+    out = [key for key in keys if cells and all(absent(cell.recipe, [key]) for cell in cells)]
+    return [unknown(cells[0].recipe, key) for key in out]
 
 
 def unread_in(cells: list[Cell], assignments: list[str]) -> list[str]:

@@ -12,11 +12,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from innerloop.core.children import safe_path
-from innerloop.core.errors import UserError
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 GRACE = 0.3  # seconds between a signal to a worker and the same to its parent
@@ -44,21 +42,12 @@ def start_method() -> str:
     return "fork" if forks and differentiates_when_forked() else "spawn"
 
 
-@contextlib.contextmanager
-def process_pool(workers: int, begin: Callable[..., None], *given: Any) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes while the context lasts; after an error or an interrupt they are ended at once."""
-    pool = new_pool(workers, begin, *given)
-    with ended_by_errors(pool):
-        yield pool
-    pool.shutdown()
-
-
 def new_pool(
     workers: int, begin: Callable[..., None], *given: Any, method: str | None = None
 ) -> ProcessPoolExecutor:
     """A pool of processes that are started as :func:`start_method` says, and leave interrupts to this one.
 
-    Jobs are submitted to it within :func:`beginning`; :func:`ended_by_errors` ends it, or ``shutdown``.
+    Jobs are submitted to it within :func:`beginning`; :func:`end_pool` ends it, or ``shutdown``.
     """
     context = multiprocessing.get_context(method or start_method())
     return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(begin, *given))
@@ -88,23 +77,6 @@ def _begin(begin: Callable[..., None], *given: Any) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     begin(*given)
-
-
-@contextlib.contextmanager
-def ended_by_errors(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """After an error or an interrupt the processes of a pool end at once.
-
-    What they were at work on is lost.
-    """
-    try:
-        yield
-    except BrokenProcessPool:
-        time.sleep(GRACE)  # whoever ends processes may be about to end this one: then that is what is said
-        end_pool(pool)
-        raise UserError(KILLED) from None
-    except BaseException:
-        end_pool(pool)
-        raise
 
 
 def end_pool(pool: ProcessPoolExecutor) -> None:

@@ -8,18 +8,16 @@ imported: nothing here imports torch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop_studies.reproduce import stated
 
 if TYPE_CHECKING:
     from innerloop_studies.bench.harness import Report
-
-_STATED = re.compile(r'^TITLE = "(.+)"$\n^VERSION = (\d+)$', re.MULTILINE)
 
 
 class Benchmark(NamedTuple):
@@ -30,17 +28,13 @@ class Benchmark(NamedTuple):
     is_drawn: bool
 
 
-def _read() -> dict[str, Benchmark]:
-    found = {}
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        text = file.read_text(encoding="utf-8")
-        if stated := _STATED.search(text):
-            name = file.stem.replace("_", "-")
-            found[name] = Benchmark(stated[1], int(stated[2]), "\ndef figure(" in text)
-    return found
-
-
-BENCHMARKS: dict[str, Benchmark] = _read()
+BENCHMARKS: dict[str, Benchmark] = {
+    file.stem.replace("_", "-"): Benchmark(
+        known["TITLE"], known["VERSION"], "\ndef figure(" in file.read_text("utf-8")
+    )
+    for file in sorted(Path(__file__).parent.glob("[a-z]*.py"))
+    if "TITLE" in (known := stated(file))
+}
 
 
 def module_of(name: str) -> Any:

@@ -25,13 +25,6 @@ CONVENTION = 2.0
 """Bernacchia's step has no 2 (½ · mean): his rate is twice that of the mean without ½."""
 
 
-class Curve(NamedTuple):
-    """Mean test losses over repetitions, and half-widths of their intervals."""
-
-    mean: list[float]
-    half: list[float]
-
-
 class Suggested(NamedTuple):
     """The best training rates without spread of tasks, without noise, and with both."""
 
@@ -44,7 +37,7 @@ class Curves(NamedTuple):
     """Test losses along the rates for every way, and means of the loss without adaptation and of H.1."""
 
     rates: list[float]
-    by_way: dict[str, Curve]
+    by_way: dict[str, dict[str, list[float]]]
     before: float
     estimate: float
     suggested: Suggested
@@ -52,7 +45,7 @@ class Curves(NamedTuple):
     @property
     def best(self) -> dict[str, float]:
         """The rate with the least loss, for every way."""
-        return {way: self.rates[one.mean.index(min(one.mean))] for way, one in self.by_way.items()}
+        return {way: self.rates[one["mean"].index(min(one["mean"]))] for way, one in self.by_way.items()}
 
     def near(self, rate: float) -> int:
         """The place of the grid nearest to a rate."""
@@ -62,7 +55,7 @@ class Curves(NamedTuple):
         """As plain data."""
         return {
             "rates": self.rates,
-            **{way: one._asdict() for way, one in self.by_way.items()},
+            **self.by_way,
             "before": self.before,
             "estimate": self.estimate,
             "best": self.best,
@@ -106,8 +99,8 @@ def _suggested() -> Suggested:
 
 
 def _rows(curves: Curves) -> list[Row]:
-    best, same = curves.best, curves.by_way["same"].mean
-    losses = {way: min(one.mean) for way, one in curves.by_way.items()}
+    best, same = curves.best, curves.by_way["same"]["mean"]
+    losses = {way: min(one["mean"]) for way, one in curves.by_way.items()}
     near = curves.near(curves.estimate)
     return [
         row(
@@ -155,7 +148,7 @@ def _rows(curves: Curves) -> list[Row]:
 
 def _second_rows(curves: Curves) -> list[Row]:
     low, high, both = curves.suggested
-    fixed, same = curves.by_way["fixed test"].mean, curves.by_way["same"].mean
+    fixed, same = curves.by_way["fixed test"]["mean"], curves.by_way["same"]["mean"]
     at_ends = [fixed[curves.near(rate)] for rate in (low, high)]
     at_estimate = same[curves.near(curves.estimate)]
     step = curves.rates[1] - curves.rates[0]
@@ -181,7 +174,7 @@ def _second_rows(curves: Curves) -> list[Row]:
 
 def _panels(curves: Curves) -> list[Panel]:
     def curve(way: str, name: str = "test loss") -> Line:
-        return line(name, curves.rates, curves.by_way[way].mean, half=curves.by_way[way].half)
+        return line(name, curves.rates, curves.by_way[way]["mean"], curves.by_way[way]["half"])
 
     best, suggested = curves.best, curves.suggested
     ends = [mark("no spread of tasks", suggested.no_spread), mark("no noise", suggested.no_noise)]
@@ -233,9 +226,9 @@ def _curves(rates: list[float], repeats: int) -> Curves:
         before.append(risk(test, maml_solution(train, 0.0), 0.0))
         estimates.append(split_moments(batch.x_support, batch.x_query, "half-mse").rate)
 
-    def summary(values: list[list[float]]) -> Curve:
+    def summary(values: list[list[float]]) -> dict[str, list[float]]:
         table = torch.tensor(values)
-        return Curve(table.mean(0).tolist(), (1.96 * table.std(0) / repeats**0.5).tolist())
+        return {"mean": table.mean(0).tolist(), "half": (1.96 * table.std(0) / repeats**0.5).tolist()}
 
     by_way = {way: summary(values) for way, values in losses.items()}
     return Curves(rates, by_way, sum(before) / repeats, sum(estimates) / repeats, _suggested())

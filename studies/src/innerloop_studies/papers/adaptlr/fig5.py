@@ -20,26 +20,8 @@ OPTIMA = Law("normal", 0, 3**0.5)
 STEPS = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000]
 
 
-class Shares(NamedTuple):
-    """The share of draws, optima of test tasks drawn too, whose loss gap is as in Figure 5."""
-
-    above_at_first: float
-    as_published: float
-
-
-class Gaps(NamedTuple):
-    """MAML's minus ERM's, for every t of :data:`STEPS`."""
-
-    distance: list[float]
-    test: list[float]
-    training: list[float]
-    error: list[float]
-    shares: Shares
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        first, published = self.shares
-        return {**self._asdict(), "shares": {"above at first": first, "as published": published}}
+Gaps = dict[str, Any]
+"""MAML's minus ERM's, for every t of :data:`STEPS`; and the share of draws that are as in Figure 5."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -51,8 +33,8 @@ def run(scale: str, say: Say) -> Reproduction:
         by_law[str(law)] = gaps = _gaps(law, tasks, draws, seed=i)
         rows += _rows(str(law), gaps, draws)
         say(
-            f"{law}: at t = 0 the distance gap is {gaps.distance[0]:.3g}, the loss gap "
-            f"{gaps.test[0]:+.3g} on test tasks, {gaps.training[0]:+.3g} on training tasks"
+            f"{law}: at t = 0 the distance gap is {gaps['distance'][0]:.3g}, the loss gap "
+            f"{gaps['test'][0]:+.3g} on test tasks, {gaps['training'][0]:+.3g} on training tasks"
         )
     protocol = {
         "training tasks": tasks,
@@ -65,19 +47,18 @@ def run(scale: str, say: Say) -> Reproduction:
         "distance and loss on test tasks": "mean over draws, expectation over the optima of test tasks exact",
         "loss on training tasks": "of the first draw",
     }
-    data = {law: gaps.as_dict() for law, gaps in by_law.items()}
-    return Reproduction(rows, {"adaptlr-fig5": panels_figure(_panels(by_law))}, data, protocol)
+    return Reproduction(rows, {"adaptlr-fig5": panels_figure(_panels(by_law))}, by_law, protocol)
 
 
 def _rows(law: str, gaps: Gaps, draws: int) -> list[Row]:
-    test, training, shares = gaps.test, gaps.training, gaps.shares
+    test, training, shares, distance = (gaps[key] for key in ("test", "training", "shares", "distance"))
     return [
         row(
             f"{law}: MAML's loss is above ERM's before adaptation, below it after a few steps",
             "marginally higher, then lower",
             f"test tasks: t = 0: {test[0]:+.2g}, last t: {test[-1]:+.2g} (mean of {draws} draws); as "
-            f"published in {shares.as_published:.0%} of the draws, above at t = 0 in "
-            f"{shares.above_at_first:.0%}",
+            f"published in {shares['as published']:.0%} of the draws, above at t = 0 in "
+            f"{shares['above at first']:.0%}",
             test[0] > 0 and min(test) < 0,
             expected=False,
             reason="on tasks they were not fitted to, w_m is the better one before adaptation already; "
@@ -93,26 +74,24 @@ def _rows(law: str, gaps: Gaps, draws: int) -> list[Row]:
         row(
             f"{law}: F_t(w_m) < F_t(w_r) for every t, averaged over {draws} draws",
             "always smaller",
-            f"t = 0: {gaps.distance[0]:.2g} ± {gaps.error[0]:.1g}; last: {gaps.distance[-1]:.2g}",
-            all(gap < 0 for gap in gaps.distance),
+            f"t = 0: {distance[0]:.2g} ± {gaps['error'][0]:.1g}; last: {distance[-1]:.2g}",
+            all(gap < 0 for gap in distance),
             reason="Theorem 2 is about the mean over draws of training tasks",
         ),
     ]
 
 
 def _panels(by_law: dict[str, Gaps]) -> list[Panel]:
-    def one(title: str, along: dict[str, list[float]], relative: bool) -> Panel:
+    def one(title: str, key: str, relative: bool) -> Panel:
+        along = {law: gaps[key] for law, gaps in by_law.items()}
         by = {law: abs(values[0]) if relative else 1.0 for law, values in along.items()}
         lines = [line(law, STEPS[1:], [v / by[law] for v in values[1:]]) for law, values in along.items()]
         return panel("adaptation steps t", title, lines, log_x=True)
 
-    tests = {law: gaps.test for law, gaps in by_law.items()}
-    training = {law: gaps.training for law, gaps in by_law.items()}
-    distances = {law: gaps.distance for law, gaps in by_law.items()}
     return [
-        one("(a) loss of MAML − loss of ERM, test tasks, relative to t = 0", tests, True),
-        one("the same on training tasks", training, True),
-        one("(b) F_t(w_m) − F_t(w_r)", distances, False),
+        one("(a) loss of MAML − loss of ERM, test tasks, relative to t = 0", "test", True),
+        one("the same on training tasks", "training", True),
+        one("(b) F_t(w_m) − F_t(w_r)", "distance", False),
     ]
 
 
@@ -164,9 +143,10 @@ def _gaps(law: Law, tasks: int, draws: int, seed: int) -> Gaps:
             training = [m - r for m, r in zip(*ends, strict=True)]
     means = {name: torch.stack(gaps[name]).mean(0).tolist() for name in shapes}
     error = (torch.stack(gaps["distance"]).std(0) / draws**0.5).tolist()
-    return Gaps(means["distance"], means["test"], training, error, _shares(torch.stack(gaps["drawn"])))
+    return {**means, "training": training, "error": error, "shares": _shares(torch.stack(gaps["drawn"]))}
 
 
-def _shares(drawn: Tensor) -> Shares:
+def _shares(drawn: Tensor) -> dict[str, float]:
     above, below = drawn[:, 0] > 0, (drawn < 0).any(1)
-    return Shares(float(above.double().mean()), float((above & below).double().mean()))
+    published = above & below
+    return {"above at first": float(above.double().mean()), "as published": float(published.double().mean())}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.examples import (
@@ -33,105 +34,52 @@ MOMENTS: dict[str, list[float]] = {
     "±1": [1, 0, 1, 0, 1, 0, 1],
 }
 """E[Y^k] for k = 0 … 6; all have mean 0 and variance 1."""
+DIMS, LARGE = [1, 2, 5, 10, 20, 50], 2000
+"""Of Example 2: for K = 1, and for K = d."""
 
 
-class Coefficients(NamedTuple):
-    """Figure 6's g₁, g₂ and g₃: how many terms each moment has."""
-
-    g1: list[int]
-    g2: list[int]
-    g3: list[int]
+def coefficients() -> dict[str, list[int]]:
+    """Figure 6's g₁, g₂ and g₃: how many terms each moment has at d = :data:`DIM`."""
+    return {"g1": counts((1, 1), DIM), "g2": counts((3, 1, 2), DIM), "g3": counts((1, 1, 1), DIM)}
 
 
-class Polynomials(NamedTuple):
-    """Example 1: α*_lim by number of samples ("K = 1")."""
+def polynomials(dims: list[int]) -> dict[str, Any]:
+    """Rates of Example 1 by number of samples ("K = 1"), from rational numbers."""
 
-    variances: list[float]
-    dims: list[int]
-    along_variances: dict[str, list[float]]
-    along_dims: dict[str, dict[str, list[float]]]
-    printed: dict[str, float]
-    exact: dict[str, float]
+    def rates(traces: Any, sizes: Sequence[int], variances: Sequence[Fraction]) -> dict[str, list[float]]:
+        return {f"K = {k}": [traces(d, k, v).rate for d in sizes for v in variances] for k in SAMPLES}
 
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "variances": self.variances,
-            "dims": self.dims,
-            "along σ²": self.along_variances,
-            **{f"along d, σ² = {v}": rates for v, rates in self.along_dims.items()},
-            "as printed, d = 3": self.printed,
-            "exact, d = 3": self.exact,
-        }
+    one = [Fraction(1)]
+    return {
+        "variances": [float(v) for v in VARIANCES],
+        "dims": dims,
+        "along σ²": rates(polynomial_traces, [SIZE], VARIANCES),
+        "along d, σ² = 1": rates(polynomial_traces, dims, one),
+        "along d, σ² = 0.1": rates(polynomial_traces, dims, [Fraction(1, 10)]),
+        "as printed, d = 3": {k: v[0] for k, v in rates(printed_polynomial_traces, [3], one).items()},
+        "exact, d = 3": {k: v[0] for k, v in rates(polynomial_traces, [3], one).items()},
+    }
 
 
-class Entries(NamedTuple):
-    """Example 2 for one law of the entries."""
-
-    printed: float
-    exact: list[float]
-    large: float
-    ratio: float
-
-
-class Matrices(NamedTuple):
-    """Example 2: the dimensions for K = 1, the one for K = d, and rates by law."""
-
-    dims: list[int]
-    size: int
-    laws: dict[str, Entries]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        keys = ("printed, K = 1", "exact, K = 1", "large", "E[Y⁴]/E[Y⁶]")
-        laws = {name: dict(zip(keys, entries, strict=True)) for name, entries in self.laws.items()}
-        return {"dims": self.dims, "K = d": self.size, **laws}
-
-
-def coefficients() -> Coefficients:
-    """Counted, at d = :data:`DIM`."""
-    return Coefficients(counts((1, 1), DIM), counts((3, 1, 2), DIM), counts((1, 1, 1), DIM))
-
-
-def polynomials(dims: list[int]) -> Polynomials:
-    """Rates of Example 1, from rational numbers."""
-
-    def along_sigma(k: int) -> list[float]:
-        return [polynomial_traces(SIZE, k, v).rate for v in VARIANCES]
-
-    def along_d(v: Fraction) -> dict[str, list[float]]:
-        return {f"K = {k}": [polynomial_traces(d, k, v).rate for d in dims] for k in SAMPLES}
-
-    return Polynomials(
-        variances=[float(v) for v in VARIANCES],
-        dims=dims,
-        along_variances={f"K = {k}": along_sigma(k) for k in SAMPLES},
-        along_dims={"1": along_d(Fraction(1)), "0.1": along_d(Fraction(1, 10))},
-        printed={f"K = {k}": printed_polynomial_traces(3, k, Fraction(1)).rate for k in SAMPLES},
-        exact={f"K = {k}": polynomial_traces(3, k, Fraction(1)).rate for k in SAMPLES},
-    )
-
-
-def matrices() -> Matrices:
-    """Rates of Example 2, from sums over coinciding indices."""
-    dims, large = [1, 2, 5, 10, 20, 50], 2000
+def matrices() -> dict[str, Any]:
+    """Rates of Example 2 by law of the entries, from sums over coinciding indices."""
     laws = {
-        name: Entries(
-            printed=printed_single_sample(moments),
-            exact=[independent_traces(moments, 1, d).rate for d in dims],
-            large=independent_traces(moments, large, large).rate,
-            ratio=moments[4] / moments[6],
-        )
+        name: {
+            "printed, K = 1": printed_single_sample(moments),
+            "exact, K = 1": [independent_traces(moments, 1, d).rate for d in DIMS],
+            "large": independent_traces(moments, LARGE, LARGE).rate,
+            "E[Y⁴]/E[Y⁶]": moments[4] / moments[6],
+        }
         for name, moments in MOMENTS.items()
     }
-    return Matrices(dims, large, laws)
+    return {"dims": DIMS, "K = d": LARGE, **laws}
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """Everything is exact: rational numbers for Example 1, sums over coinciding indices for Example 2."""
     dims = list(range(1, {"smoke": 6, "cpu": 16, "paper": 21}[scale]))
     six, one, two = coefficients(), polynomials(dims), matrices()
-    data = {"figure 6": six._asdict(), "example 1": one.as_dict(), "example 2": two.as_dict()}
+    data = {"figure 6": six, "example 1": one, "example 2": two}
     for name, part in data.items():
         say(f"{name}: {', '.join(part)}")
     rows = [*_figure_rows(six), *_example_1(one), *_example_2(two)]
@@ -145,8 +93,8 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"adaptlr-fig6": figure}, data, protocol)
 
 
-def _figure_rows(counted: Coefficients) -> list[Row]:
-    g1, g2, g3 = counted
+def _figure_rows(counted: dict[str, list[int]]) -> list[Row]:
+    g1, g2, g3 = counted.values()
     same = all(printed_g1(d, i) == g for d in range(1, DIM + 1) for i, g in enumerate(counts((1, 1), d)))
     small = [i for i, g in enumerate(g1) if g2[2 * i] <= g]
     return [
@@ -186,9 +134,9 @@ def _slopes(x: list[float], y: list[float]) -> list[float]:
     return [(d - b) / (c - a) for (a, b), (c, d) in pairwise(logs)]
 
 
-def _example_1(example: Polynomials) -> list[Row]:
-    rows, variances = [], example.variances
-    for name, rates in example.along_variances.items():
+def _example_1(example: dict[str, Any]) -> list[Row]:
+    rows, variances = [], example["variances"]
+    for name, rates in example["along σ²"].items():
         slopes = _slopes(variances, rates)
         what = f"Example 1, d = {SIZE}, {name}"
         ours = f"{rates[0]:.3g} at σ² = {variances[0]:g}, {rates[-1]:.2g} at {variances[-1]:g}"
@@ -205,7 +153,7 @@ def _example_1(example: Polynomials) -> list[Row]:
             )
         )
     for v, expected in (("1", (True, True)), ("0.1", (True, False))):
-        for (name, rates), holds in zip(example.along_dims[v].items(), expected, strict=True):
+        for (name, rates), holds in zip(example[f"along d, σ² = {v}"].items(), expected, strict=True):
             ours = (
                 ", ".join(f"{rate:.3g}" for rate in rates[:5])
                 + f" for d = 1 … 5; {rates[-1]:.2g} at the last"
@@ -213,7 +161,7 @@ def _example_1(example: Polynomials) -> list[Row]:
             what = f"Example 1, σ² = {v}, {name}: α*_lim falls as d grows"
             reason = "" if holds else "it rises from d = 1 to 2 and from 3 to 4, by less than a hundredth"
             rows.append(row(what, "inverse relationship", ours, _falls(rates), expected=holds, reason=reason))
-    exact, printed = example.exact, example.printed
+    exact, printed = example["exact, d = 3"], example["as printed, d = 3"]
     ours = "; ".join(f"{k}: {printed[k]:.4g} from the printed, {exact[k]:.4g} from the trace" for k in exact)
     same = all(math.isclose(exact[k], printed[k], rel_tol=1e-6) for k in exact)
     reason = (
@@ -223,11 +171,17 @@ def _example_1(example: Polynomials) -> list[Row]:
     return [*rows, row(what, "equal", ours, same, expected=False, reason=reason)]
 
 
-def _example_2(example: Matrices) -> list[Row]:
-    ratio = {n: [rate / law.printed for rate in law.exact] for n, law in example.laws.items()}
-    large = {n: law.large for n, law in example.laws.items()}
-    share = {n: large[n] / law.ratio for n, law in example.laws.items()}
-    last = example.dims[-1]
+def _ratios(example: dict[str, Any]) -> dict[str, list[float]]:
+    """Exact over printed rates, by law."""
+    laws = {name: example[name] for name in MOMENTS}
+    return {n: [rate / law["printed, K = 1"] for rate in law["exact, K = 1"]] for n, law in laws.items()}
+
+
+def _example_2(example: dict[str, Any]) -> list[Row]:
+    ratio = _ratios(example)
+    large = {name: example[name]["large"] for name in MOMENTS}
+    share = {name: large[name] / example[name]["E[Y⁴]/E[Y⁶]"] for name in MOMENTS}
+    last = DIMS[-1]
     constant = max(share.values()) < 1.1 * min(share.values())
     return [
         row(
@@ -245,7 +199,7 @@ def _example_2(example: Matrices) -> list[Row]:
             reason="E.12 drops all terms with two or three columns: E S² has d² of them, E S³ has d³",
         ),
         row(
-            f"Example 2, K = d = {example.size}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
+            f"Example 2, K = d = {LARGE}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
             "the same factor for all laws",
             "α*_lim / that: " + ", ".join(f"{n} {share[n]:.3f} (α*_lim {large[n]:.4f})" for n in share),
             constant,
@@ -255,19 +209,17 @@ def _example_2(example: Matrices) -> list[Row]:
     ]
 
 
-def _panels(six: Coefficients, one: Polynomials, two: Matrices) -> list[Panel]:
+def _panels(six: dict[str, list[int]], one: dict[str, Any], two: dict[str, Any]) -> list[Panel]:
     def some(**counted: list[int]) -> Panel:
         lines = [line(name, range(len(values)), values) for name, values in counted.items()]
         return panel(f"index (d = {DIM})", "coefficients " + ", ".join(counted), lines)
 
-    sigma = [line(k, one.variances, rates) for k, rates in one.along_variances.items()]
-    dims = [line(k, one.dims, rates) for k, rates in one.along_dims["1"].items()]
-    single = [
-        line(name, two.dims, [rate / law.printed for rate in law.exact]) for name, law in two.laws.items()
-    ]
+    sigma = [line(k, one["variances"], rates) for k, rates in one["along σ²"].items()]
+    dims = [line(k, one["dims"], rates) for k, rates in one["along d, σ² = 1"].items()]
+    single = [line(name, DIMS, ratios) for name, ratios in _ratios(two).items()]
     return [
-        some(g1=six.g1, g2=six.g2),
-        some(g1=six.g1, g3=six.g3),
+        some(g1=six["g1"], g2=six["g2"]),
+        some(g1=six["g1"], g3=six["g3"]),
         panel("σ²", f"Example 1: α*_lim, d = {SIZE}", sigma, log_x=True, log_y=True),
         panel("d", "Example 1: α*_lim, σ² = 1", dims, log_y=True),
         panel("d", "Example 2, K = 1: exact / printed α*_lim", single, log_x=True, log_y=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,47 +23,8 @@ CHANCE = 0.05
 LIMIT, INSIDE = "α*_lim", "half the proof's end"
 
 
-class Gaps(NamedTuple):
-    """At one rate, for every N: 95 % quantiles of |L_m(w_m) − its mean|, the mean, and that above its limit.
-
-    ``norm`` is the sub-Gaussian norm that the bound needs.
-    """
-
-    rate: float
-    gap: list[float]
-    mean: list[float]
-    excess: list[float]
-    norm: float
-
-
-class Results(NamedTuple):
-    """Gaps at α*_lim and at half the proof's end, there with the bounds; ε by rate."""
-
-    counts: list[int]
-    limit: float
-    known: Eigenvalues
-    at_limit: Gaps
-    inside: Gaps
-    bound: list[float]
-    corrected: list[float]
-    epsilon: dict[str, float]
-
-    @property
-    def proved(self) -> tuple[float, float]:
-        """Both ends of B.13."""
-        return self.known.proved(SAMPLES)
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "counts": self.counts,
-            "limit": self.limit,
-            "proved": self.proved,
-            **self.known._asdict(),
-            LIMIT: self.at_limit._asdict(),
-            INSIDE: {**self.inside._asdict(), "bound": self.bound, "corrected": self.corrected},
-            "ε": self.epsilon,
-        }
+Results = dict[str, Any]
+"""Gaps at α*_lim and at half the proof's end, there with the bounds; both ends of B.13; ε by rate."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -74,16 +35,24 @@ def run(scale: str, say: Say) -> Reproduction:
     pool = INPUTS.draw(made, {"smoke": 2000}.get(scale, 20_000), SAMPLES, DIM)
     limit, known = limit_moments(pool).rate, Eigenvalues.of(pool)
     low, high = known.proved(SAMPLES)
-    gaps: dict[str, Gaps] = {}
+    gaps: dict[str, dict[str, Any]] = {}
     for name, rate in ((LIMIT, limit), (INSIDE, low / 2)):
         gaps[name] = _gaps(pool, rate, counts, draws, made)
-        say(f"{name} = {rate:.3g}: 95 % of gaps below {gaps[name].gap[-1]:.3g} at N = {counts[-1]}")
+        say(f"{name} = {rate:.3g}: 95 % of gaps below {gaps[name]['gap'][-1]:.3g} at N = {counts[-1]}")
     bound, corrected = (
-        [gap_bound(known, low / 2, SAMPLES, DIM, n, gaps[INSIDE].norm, CHANCE, squared) for n in counts]
+        [gap_bound(known, low / 2, SAMPLES, DIM, n, gaps[INSIDE]["norm"], CHANCE, squared) for n in counts]
         for squared in (False, True)
     )
     by_rate = {str(rate): epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)}
-    results = Results(counts, limit, known, gaps[LIMIT], gaps[INSIDE], bound, corrected, by_rate)
+    results = {
+        "counts": counts,
+        "limit": limit,
+        "proved": (low, high),
+        **known._asdict(),
+        LIMIT: gaps[LIMIT],
+        INSIDE: {**gaps[INSIDE], "bound": bound, "corrected": corrected},
+        "ε": by_rate,
+    }
     protocol = {
         "data": f"{INPUTS}, K = {SAMPLES}, d = {DIM}",
         "optima": "N(0, 3I)",
@@ -95,10 +64,11 @@ def run(scale: str, say: Say) -> Reproduction:
         "seed": 0,
     }
     figures = {"adaptlr-proposition1": panels_figure(_panels(results))}
-    return Reproduction(_rows(results), figures, results.as_dict(), protocol)
+    return Reproduction(_rows(results), figures, results, protocol)
 
 
-def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.Generator) -> Gaps:
+def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.Generator) -> dict[str, Any]:
+    """For every N: 95 % quantiles of |L_m(w_m) − its mean|, the mean, and that above its limit."""
     population = adapted(pool, rate).mean(0)
     gaps, means = [], []
     for n in counts:
@@ -112,7 +82,7 @@ def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.
     u = torch.einsum("nij,nj->ni", adapted(pool, rate), OPTIMA.draw(made, len(pool), DIM))
     limit = OPTIMA.b**2 * float(population.trace()) / SAMPLES
     excess = [mean - limit for mean in means]
-    return Gaps(rate, gaps, means, excess, sub_gaussian_norm(u))
+    return {"rate": rate, "gap": gaps, "mean": means, "excess": excess, "norm": sub_gaussian_norm(u)}
 
 
 def _slope(counts: list[int], gaps: list[float]) -> float:
@@ -123,22 +93,23 @@ def _slope(counts: list[int], gaps: list[float]) -> float:
 
 
 def _rows(results: Results) -> list[Row]:
-    counts, (low, high) = results.counts, results.proved
+    counts = results["counts"]
     rows = []
-    for name, part in ((LIMIT, results.at_limit), (INSIDE, results.inside)):
-        slope = _slope(counts[1:], part.gap[1:])
+    for name in (LIMIT, INSIDE):
+        part, gap = results[name], results[name]["gap"]
+        slope = _slope(counts[1:], gap[1:])
         rows.append(
             row(
                 f"{name}: the gap of the population risk to its mean vanishes as 1/N",
                 "of order 1/N (3.4)",
-                f"α = {part.rate:.3g}: 95 % of gaps below {part.gap[0]:.3g} at N = {counts[0]}, "
-                f"{part.gap[-1]:.3g} at {counts[-1]} (mean risk {part.mean[-1]:.3g}); "
+                f"α = {part['rate']:.3g}: 95 % of gaps below {gap[0]:.3g} at N = {counts[0]}, "
+                f"{gap[-1]:.3g} at {counts[-1]} (mean risk {part['mean'][-1]:.3g}); "
                 f"slope {slope:.2f}",
                 abs(slope + 1) < 0.15,
                 reason="holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more",
             )
         )
-    excess = results.at_limit.excess
+    excess = results[LIMIT]["excess"]
     slope = _slope(counts[1:], excess[1:])
     rows.append(
         row(
@@ -150,23 +121,28 @@ def _rows(results: Results) -> list[Row]:
             reason="outside the rates of B.13, for which it is proved; holds as the rows above",
         )
     )
-    return [*rows, *_bound_rows(results), _range_row(results.limit, low, high), _epsilon_row(results.epsilon)]
+    return [
+        *rows,
+        *_bound_rows(results),
+        _range_row(results["limit"], *results["proved"]),
+        _epsilon_row(results["ε"]),
+    ]
 
 
 def _bound_rows(results: Results) -> list[Row]:
     def one(bound: list[float], what: str, reason: str) -> Row:
-        looseness = [b / g for b, g in zip(bound, results.inside.gap, strict=True)]
+        looseness = [b / g for b, g in zip(bound, results[INSIDE]["gap"], strict=True)]
         ours = f"bound / 95 % quantile: {min(looseness):.3g} to {max(looseness):.3g}"
         return row(what, "below the bound", ours, min(looseness) >= 1, reason=reason)
 
     return [
         one(
-            results.bound,
+            results[INSIDE]["bound"],
             "half the proof's end: 95 % of gaps lie below (3.4) as printed",
             "Hanson–Wright's constant as 1",
         ),
         one(
-            results.corrected,
+            results[INSIDE]["corrected"],
             "the same with ε for √ε in the first term, as C.18 gives",
             "C.19 loses a square of ε",
         ),
@@ -199,22 +175,22 @@ def _epsilon_row(values: dict[str, float]) -> Row:
 
 
 def _panels(results: Results) -> list[Panel]:
-    counts = results.counts
-    start = results.at_limit.gap[0]
+    counts, inside, gap = results["counts"], results[INSIDE], results[LIMIT]["gap"]
+    start = gap[0]
     guide = line("1/N", counts, [start * counts[0] / n for n in counts])
-    bound = [line("(3.4) as printed", counts, results.bound), line("with ε", counts, results.corrected)]
+    bound = [line("(3.4) as printed", counts, inside["bound"]), line("with ε", counts, inside["corrected"])]
     return [
         panel(
             "number of tasks N",
             "α*_lim: 95 % quantile of the gap",
-            [line("gap", counts, results.at_limit.gap), guide],
+            [line("gap", counts, gap), guide],
             log_x=True,
             log_y=True,
         ),
         panel(
             "number of tasks N",
             "half the proof's end: gap and bound",
-            [line("gap", counts, results.inside.gap), *(one for one in bound if math.isfinite(one["y"][0]))],
+            [line("gap", counts, inside["gap"]), *(one for one in bound if math.isfinite(one["y"][0]))],
             log_x=True,
             log_y=True,
         ),

@@ -109,14 +109,7 @@ def by_time(draws: list[Draw], kernels: list[KernelFunction]) -> dict[str, list[
     }
 
 
-class Printed(NamedTuple):
-    """Lemma 1 computed as it is printed: the trained part of each prediction."""
-
-    anil: Tensor
-    mtl: Tensor
-
-
-def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Printed:
+def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     r""":math:`\Phi'_{ANIL}\Phi_{ANIL}^{-1}(\mathcal Y - G)` and MTL's, every matrix formed in this precision.
 
     Φ_ANIL = E Θ E is the product of a kernel with matrices whose smallest entries are e^{−λτ‖K‖}: its inverse
@@ -134,7 +127,7 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
     phi = anil_kernel_without_split(base.ntk, base.nngp, n, Descent(time))
     prime = anil_cross_kernel(cross.ntk, cross.nngp, blocks, left)
     mtl = mtl_cross_kernel(cross.ntk, cross.nngp, blocks)
-    return Printed(
+    return (
         prime @ torch.linalg.inv(phi) @ times_rows(left, y),
         mtl @ torch.linalg.inv(mtl_kernel(base.ntk, base.nngp, n)) @ y,
     )
@@ -142,13 +135,13 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
 
 def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:
     """Norms of every test task from :func:`as_printed`."""
-    both = as_printed(kernel, one, time, dtype)
-    return (both.anil - both.mtl).double().view(one.test.size, -1).norm(dim=1)
+    anil, mtl = as_printed(kernel, one, time, dtype)
+    return (anil - mtl).double().view(one.test.size, -1).norm(dim=1)
 
 
 def cancellation(kernel: KernelFunction, one: Draw) -> float:
     """How much F_ANIL at t = ∞ moves with λτ, up to 0.1, if it is computed as Lemma 1 has it."""
-    predictions = [as_printed(kernel, one, time, torch.float64).anil for time in (0.0, 0.02, 0.1)]
+    predictions = [as_printed(kernel, one, time, torch.float64)[0] for time in (0.0, 0.02, 0.1)]
     return max(float((each - predictions[0]).norm() / predictions[0].norm()) for each in predictions[1:])
 
 
@@ -265,11 +258,6 @@ class DrawnGaps(NamedTuple):
     width: int
     by_depth: list[MeanError]
     by_time: dict[str, list[MeanError]]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        by_time = {name: [one._asdict() for one in gaps] for name, gaps in self.by_time.items()}
-        return {**self._asdict(), "by_depth": [one._asdict() for one in self.by_depth], "by_time": by_time}
 
 
 def drawn_gaps(scale: str, say: Say) -> DrawnGaps:
@@ -398,9 +386,16 @@ def run(scale: str, say: Say) -> Reproduction:
         "residual": _plain(residual),
         "residual_depths": DEEP,
         "cancellation": off,
-        "paper": empirical.as_dict(),
+        "paper": {
+            **empirical._asdict(),
+            "by_depth": [one._asdict() for one in empirical.by_depth],
+            "by_time": _plain(empirical.by_time),
+        },
     }
-    figures = {"bridge-fig1": _figure(gaps, times, residual), "bridge-fig1-paper": _paper_figure(empirical)}
+    figures = {
+        "bridge-fig1": _figure(gaps, times, residual),
+        "bridge-fig1-paper": panels_figure(drawn_panels(empirical)),
+    }
     return Reproduction(rows, figures, data, _protocol(draws, few, empirical))
 
 
@@ -449,7 +444,3 @@ def _figure(
 
 def _line(name: str, x: Any, gaps: list[MeanError]) -> Any:
     return line(name, x, [g.mean for g in gaps], [g.error for g in gaps])
-
-
-def _paper_figure(empirical: DrawnGaps) -> Any:
-    return panels_figure(drawn_panels(empirical))

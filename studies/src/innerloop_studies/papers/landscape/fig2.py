@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -25,51 +25,8 @@ NEARLY_ZERO = 1e-4
 """A ρ_H for "goes to zero": far below d/m at both numbers of samples."""
 
 
-class Curve(NamedTuple):
-    """The closed form along ρ_H, and means of SGD's ends with half their intervals."""
-
-    line: list[float]
-    points: list[float]
-    ci95: list[float]
-
-
-class Method(NamedTuple):
-    """What one method starts from."""
-
-    coordinate: Curve
-    risk: Curve
-    nearly_zero: tuple[float, float]
-    largest_gap: float
-    risk_gap: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "coordinate": self.coordinate.line,
-            "risk": self.risk.line,
-            "nearly_zero": self.nearly_zero,
-            "coordinate_points": self.coordinate.points,
-            "coordinate_ci95": self.coordinate.ci95,
-            "risk_points": self.risk.points,
-            "risk_ci95": self.risk.ci95,
-            "largest_gap": self.largest_gap,
-            "risk_gap": self.risk_gap,
-        }
-
-
-class Column(NamedTuple):
-    """Both methods along ρ_H, and how many standard errors SGD is off: its limit, and its expected ends."""
-
-    rho: list[float]
-    points_rho: list[float]
-    worst: float
-    ends_off: float
-    nal: Method
-    maml: Method
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {**self._asdict(), "nal": self.nal.as_dict(), "maml": self.maml.as_dict()}
+Column = dict[str, Any]
+"""Both methods along ρ_H, and how many standard errors SGD is off: its limit, and its expected ends."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -80,9 +37,9 @@ def run(scale: str, say: Say) -> Reproduction:
     data: dict[str, Any] = {}
     for shots in SHOTS:
         column = _column(shots, runs, grid, steps)
-        data[f"m={shots}"] = column.as_dict()
+        data[f"m={shots}"] = column
         panels += _panels(shots, column)
-        say(f"m={shots}: SGD at most {column.worst:.1f} standard errors from the closed forms")
+        say(f"m={shots}: SGD at most {column['worst']:.1f} standard errors from the closed forms")
         rows += _rows(shots, column, steps, scale)
     protocol = {
         "tasks": "two, optima 1 and −1 in 10 dimensions, ρ_E = 1, α = 1, ν² = 0.01",
@@ -95,20 +52,16 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _panels(shots: int, column: Column) -> list[Panel]:
-
-    def one(title: str, nal: Curve, maml: Curve, heights: dict[str, float]) -> Panel:
+    def one(title: str, key: str, heights: dict[str, float]) -> Panel:
         curves = []
-        for name, curve in (("NAL", nal), ("MAML", maml)):
-            measured = points(column.points_rho, curve.points, curve.ci95)
-            curves.append(line(name, column.rho, curve.line, ink=INKS[name], points=measured))
+        for name in ("NAL", "MAML"):
+            mine = column[name.lower()]
+            measured = points(column["points_rho"], mine[f"{key}_points"], mine[f"{key}_ci95"])
+            curves.append(line(name, column["rho"], mine[key], ink=INKS[name], points=measured))
         return panel("ρ_H (ρ_E = 1)", f"{title}, m = {shots}", curves, heights=heights)
 
-    nal, maml = column.nal, column.maml
     optima = {"hard task's optimum": 1.0, "easy task's optimum": -1.0}
-    return [
-        one("first coordinate", nal.coordinate, maml.coordinate, optima),
-        one("excess risk after one step", nal.risk, maml.risk, {}),
-    ]
+    return [one("first coordinate", "coordinate", optima), one("excess risk after one step", "risk", {})]
 
 
 def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
@@ -119,50 +72,50 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
         return torch.stack([rho[:, None, None] * eye, eye.expand(len(rho), -1, -1)], 1)
 
     rho = torch.linspace(0.01, 1, 100, dtype=torch.float64)
-    line = compare(environments(rho), optima.expand(100, -1, -1), lr=1.0, shots=shots)
+    curves = compare(environments(rho), optima.expand(100, -1, -1), lr=1.0, shots=shots)
     at = torch.linspace(0.05, 0.95, grid, dtype=torch.float64)
     there = environments(at)
     exact = compare(there, optima.expand(grid, -1, -1), lr=1.0, shots=shots)
     least = compare(environments(rho.new_tensor([NEARLY_ZERO])), optima[None], lr=1.0, shots=shots)
-    methods: dict[str, Method] = {}
+    methods: dict[str, dict[str, Any]] = {}
     worst = ends_off = 0.0
     curvatures = {"nal": there, "maml": adapted_curvature(there, 1.0, shots)}
     for name in ("nal", "maml"):
         draw = linear.two_tasks_drawer(at, runs, DIM)
         w = linear.ends(draw, (runs, grid, DIM), name, shots, steps, seed=shots)
-        known, curve, start = (getattr(both, name) for both in (exact, line, least))
+        known, curve, start = (getattr(both, name) for both in (exact, curves, least))
         coordinate, risk = w[..., 0], excess_risk(w, there, optima.expand(grid, -1, -1), 1.0, shots)
         worst = max(worst, linear.standard_errors_off(coordinate, known.solution[:, 0]))
         level = curvatures[name].mean(1)[:, 0, 0]
         expected = linear.expected_ends(known.solution[:, 0], level, name, shots, steps)
         ends_off = max(ends_off, linear.standard_errors_off(w.mean(-1), expected))
-        methods[name] = Method(
-            coordinate=Curve(curve.solution[:, 0].tolist(), *linear.intervals(coordinate)),
-            risk=Curve(curve.risk.tolist(), *linear.intervals(risk)),
-            nearly_zero=(float(start.solution[0, 0]), float(start.risk)),
-            largest_gap=float((coordinate.mean(0) - known.solution[:, 0]).abs().max()),
-            risk_gap=float((risk.mean(0) - known.risk).abs().max() / exact.nal.risk.max()),
-        )
-    return Column(rho.tolist(), at.tolist(), worst, ends_off, methods["nal"], methods["maml"])
+        (places, half), (risks, risk_half) = linear.intervals(coordinate), linear.intervals(risk)
+        methods[name] = {
+            "coordinate": curve.solution[:, 0].tolist(),
+            "risk": curve.risk.tolist(),
+            "nearly_zero": (float(start.solution[0, 0]), float(start.risk)),
+            "coordinate_points": places,
+            "coordinate_ci95": half,
+            "risk_points": risks,
+            "risk_ci95": risk_half,
+            "largest_gap": float((coordinate.mean(0) - known.solution[:, 0]).abs().max()),
+            "risk_gap": float((risk.mean(0) - known.risk).abs().max() / exact.nal.risk.max()),
+        }
+    off = {"worst": worst, "ends_off": ends_off}
+    return {"rho": rho.tolist(), "points_rho": at.tolist(), **off, **methods}
 
 
 def _rows(shots: int, column: Column, steps: int, scale: str) -> list[Row]:
     low, high = NEARER[shots]
-    nal, maml = column.nal, column.maml
-    middle = [i for i, r in enumerate(column.rho) if low <= r <= high]
-    nearer = all(maml.coordinate.line[i] > 0 for i in middle)
-    gain = max(n / m for n, m in zip(nal.risk.line, maml.risk.line, strict=True))
-    always = max(nal.coordinate.line) <= 1e-9
-    start = maml.nearly_zero[0]
-    left = [one.nearly_zero[1] / max(one.risk.line) for one in (nal, maml)]
+    nal, maml = column["nal"], column["maml"]
+    nearer = all(c > 0 for c, r in zip(maml["coordinate"], column["rho"], strict=True) if low <= r <= high)
+    gain = max(n / m for n, m in zip(nal["risk"], maml["risk"], strict=True))
+    always = max(nal["coordinate"]) <= 1e-9
+    start = maml["nearly_zero"][0]
+    left = [one["nearly_zero"][1] / max(one["risk"]) for one in (nal, maml)]
     rows = [
         row(f"m={shots}: MAML starts nearer the hard task for ρ_H in {low}–{high}", "yes", nearer, nearer),
-        row(
-            f"m={shots}: NAL always starts nearer the easy task",
-            "yes",
-            always,
-            always,
-        ),
+        row(f"m={shots}: NAL always starts nearer the easy task", "yes", always, always),
         row(
             f"m={shots}: largest ratio of the excess risks",
             "much for large m",
@@ -178,9 +131,9 @@ def _rows(shots: int, column: Column, steps: int, scale: str) -> list[Row]:
         ),
     ]
     if scale == "smoke":
-        rows.append(ends_row(f"m={shots}", column.ends_off, steps))
+        rows.append(ends_row(f"m={shots}", column["ends_off"], steps))
     else:
-        gap = max(nal.largest_gap, maml.largest_gap)
+        gap = max(nal["largest_gap"], maml["largest_gap"])
         rows.append(
             row(
                 f"m={shots}: SGD's mean coordinate from the closed form, at most",

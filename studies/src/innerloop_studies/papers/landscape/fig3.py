@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -27,45 +27,6 @@ SIZES = {"smoke": (20, 3, 60), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
 """Repeats, values of R with points, iterations."""
 
 
-class Method(NamedTuple):
-    """Excess risks by the closed form along R, and means over SGD's ends with half their intervals."""
-
-    risk: list[float]
-    points: list[float]
-    ci95: list[float]
-
-
-class Curves(NamedTuple):
-    """Both methods, their ratio, and how many standard errors SGD is off its expected ends.
-
-    The lines are along ``R``, the points at ``places``.
-    """
-
-    R: list[float]
-    places: list[float]
-    gain: list[float]
-    gain_points: list[float]
-    ends_off: float
-    nal: Method
-    maml: Method
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "R": self.R,
-            "points_R": self.places,
-            "gain": self.gain,
-            "gain_points": self.gain_points,
-            "ends_off": self.ends_off,
-            "nal": self.nal.risk,
-            "nal_points": self.nal.points,
-            "nal_ci95": self.nal.ci95,
-            "maml": self.maml.risk,
-            "maml_points": self.maml.points,
-            "maml_ci95": self.maml.ci95,
-        }
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """R from 0.5 to 4 with R²/r_H and R²/r_E fixed."""
     runs, grid, steps = SIZES[scale]
@@ -74,18 +35,17 @@ def run(scale: str, say: Say) -> Reproduction:
     rows, gains = [], []
     for name, (hard, easy) in RATIOS.items():
         case = _curves(hard, easy, runs, grid, steps)
-        data[name] = case.as_dict()
+        data[name] = case
         curves = []
-        for method, one in (("NAL", case.nal), ("MAML", case.maml)):
-            measured = points(case.places, one.points, one.ci95)
-            curves.append(line(method, case.R, one.risk, ink=INKS[method], points=measured))
-        measured = points(case.places, case.gain_points)
-        ratio = line("ratio", case.R, case.gain, points=measured)
+        for method, key in (("NAL", "nal"), ("MAML", "maml")):
+            measured = points(case["points_R"], case[f"{key}_points"], case[f"{key}_ci95"])
+            curves.append(line(method, case["R"], case[key], ink=INKS[method], points=measured))
+        ratio = line("ratio", case["R"], case["gain"], points=points(case["points_R"], case["gain_points"]))
         panels.append(panel("R", f"{name}: excess risk", curves))
         panels.append(panel("R", "NAL's over MAML's", [ratio], limits=(0.95, 2.05)))
-        gain = case.gain[0]
+        gain = case["gain"][0]
         gains.append(gain)
-        say(f"{name}: gain {gain:.2f} (SGD's ends {sum(case.gain_points) / grid:.2f})")
+        say(f"{name}: gain {gain:.2f} (SGD's ends {sum(case['gain_points']) / grid:.2f})")
         packed = hard > 1
         rows.append(
             row(
@@ -96,9 +56,9 @@ def run(scale: str, say: Say) -> Reproduction:
             )
         )
         if scale == "smoke":
-            rows.append(ends_row(name, case.ends_off, steps))
+            rows.append(ends_row(name, case["ends_off"], steps))
         else:
-            off = max(abs(p / gain - 1) for p in case.gain_points)
+            off = max(abs(p / gain - 1) for p in case["gain_points"])
             rows.append(
                 row(
                     f"{name}: empirical ratios from the closed form, at most", "on the curve", off, off < 0.15
@@ -116,13 +76,14 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"landscape-fig3": figure}, data, protocol)
 
 
-def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> Curves:
+def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[str, Any]:
+    """Excess risks and their ratio: lines along ``R``, means over SGD's ends with half their intervals."""
     R = torch.linspace(0.5, 4, 36, dtype=torch.float64)
-    line = geography(Geography(DIM, RHO_HARD, RHO_EASY, R, R**2 / hard, R**2 / easy), 1 / RHO_EASY, SHOTS)
+    curves = geography(Geography(DIM, RHO_HARD, RHO_EASY, R, R**2 / hard, R**2 / easy), 1 / RHO_EASY, SHOTS)
     at = torch.linspace(0.5, 4, grid, dtype=torch.float64)
     envs = [Geography(DIM, RHO_HARD, RHO_EASY, r, r**2 / hard, r**2 / easy) for r in at.tolist()]
     a_h, a_e = (step_curvature(rho, 1 / RHO_EASY, SHOTS, DIM) for rho in (RHO_HARD, RHO_EASY))
-    methods: dict[str, Method] = {}
+    risks: dict[str, list[float]] = {}
     ends_off = 0.0
     there = geography(Geography(DIM, RHO_HARD, RHO_EASY, at, at**2 / hard, at**2 / easy), 1 / RHO_EASY, SHOTS)
     levels = {"nal": torch.full_like(at, (RHO_HARD + RHO_EASY) / 2), "maml": (a_h + a_e).expand(grid) / 2}
@@ -134,8 +95,8 @@ def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> Curve
         # the excess risk of any w: both groups' optima are spread around their centres
         to_hard = (w - at[:, None]).square().sum(-1) + DIM * at**2 / hard
         to_easy = w.square().sum(-1) + DIM * at**2 / easy
-        risks = 0.25 * (a_h * to_hard + a_e * to_easy)
-        methods[name] = Method(getattr(line, name).risk.tolist(), *intervals(risks))
-    nal, maml = methods["nal"], methods["maml"]
-    gains = [n / m for n, m in zip(nal.points, maml.points, strict=True)]
-    return Curves(R.tolist(), at.tolist(), line.gain.tolist(), gains, ends_off, nal, maml)
+        risks[name] = getattr(curves, name).risk.tolist()
+        risks[f"{name}_points"], risks[f"{name}_ci95"] = intervals(0.25 * (a_h * to_hard + a_e * to_easy))
+    gains = [n / m for n, m in zip(risks["nal_points"], risks["maml_points"], strict=True)]
+    lines = {"R": R.tolist(), "points_R": at.tolist(), "gain": curves.gain.tolist()}
+    return {**lines, "gain_points": gains, "ends_off": ends_off, **risks}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,38 +23,15 @@ SIZES = {"smoke": (2, 3, 400, 10), "cpu": (5, 8, 3000, 40), "paper": (10, 15, 50
 OUTER_RATES = {"nal": 0.5, "maml": 1.0}
 
 
-class Method(NamedTuple):
-    """Means over SGD's ends along ρ_H, each with half its interval."""
-
-    coordinate: list[float]
-    coordinate_ci95: list[float]
-    risk: list[float]
-    risk_ci95: list[float]
-
-
-class Ends(NamedTuple):
-    """Where SGD ends, for every ρ_H."""
-
-    rho: list[float]
-    nal: Method
-    maml: Method
-
-    @classmethod
-    def kept(cls, plain: dict[str, Any]) -> Ends:
-        """From plain data."""
-        return cls(plain["rho"], Method(**plain["nal"]), Method(**plain["maml"]))
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {"rho": self.rho, "nal": self.nal._asdict(), "maml": self.maml._asdict()}
+Ends = dict[str, Any]
+"""Where SGD ends for every ρ_H: of both methods means with half their intervals."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks with optima **1** and −**1**, the easy one with inputs of variance 1."""
     runs, grid, steps, draws = SIZES[scale]
     settings = {"runs": runs, "grid": grid, "steps": steps, "draws": draws}
-    (measured,) = compute_parts("landscape-fig8", VERSION, _measure, [settings])
-    ends = Ends.kept(measured)
+    (ends,) = compute_parts("landscape-fig8", VERSION, _measure, [settings])
     say("ratios of the excess risks: " + ", ".join(f"{r:.2f}" for r in _ratios(ends)))
     protocol = {
         "labels": "drawn from the true logistic model with optima 1 and −1 (not stated in the paper)",
@@ -63,20 +40,20 @@ def run(scale: str, say: Say) -> Reproduction:
         "excess risk": f"after a step on {SHOTS} samples, {draws} support sets; loss by quadrature",
     }
     figures = {"landscape-fig8": panels_figure(_panels(ends), width=3.6, height=2.9, shared_legend=True)}
-    return Reproduction(_rows(ends), figures, {"found": ends.as_dict()}, protocol)
+    return Reproduction(_rows(ends), figures, {"found": ends}, protocol)
 
 
 def _middle(ends: Ends) -> list[int]:
     """The places of the grid that the statements are about."""
-    return [i for i, rho in enumerate(ends.rho) if 0.1 <= rho <= 0.6]
+    return [i for i, rho in enumerate(ends["rho"]) if 0.1 <= rho <= 0.6]
 
 
 def _ratios(ends: Ends) -> list[float]:
-    return [ends.nal.risk[i] / ends.maml.risk[i] for i in _middle(ends)]
+    return [ends["nal"]["risk"][i] / ends["maml"]["risk"][i] for i in _middle(ends)]
 
 
 def _rows(ends: Ends) -> list[Row]:
-    nal, maml = ends.nal.coordinate, ends.maml.coordinate
+    nal, maml = ends["nal"]["coordinate"], ends["maml"]["coordinate"]
     nearer, ratio = all(maml[i] > nal[i] for i in _middle(ends)), max(_ratios(ends))
     start = "MAML starts nearer the hard task than NAL (ρ_H in 0.1–0.6)"
     smaller = "MAML's excess risk is smaller for suitable ρ_H; largest ratio"
@@ -87,18 +64,19 @@ def _rows(ends: Ends) -> list[Row]:
 
 
 def _panels(ends: Ends) -> list[Panel]:
+    def curves(key: str) -> list[Line]:
+        methods = {
+            name: (ends[name.lower()][key], ends[name.lower()][f"{key}_ci95"]) for name in ("NAL", "MAML")
+        }
+        return [
+            line(name, ends["rho"], values, ink=INKS[name], points=points(ends["rho"], values, ci95))
+            for name, (values, ci95) in methods.items()
+        ]
 
-    def curve(name: str, values: list[float], ci95: list[float]) -> Line:
-        return line(name, ends.rho, values, ink=INKS[name], points=points(ends.rho, values, ci95))
-
-    methods = {"NAL": ends.nal, "MAML": ends.maml}
-    coordinates = [curve(name, one.coordinate, one.coordinate_ci95) for name, one in methods.items()]
-    risks = [curve(name, one.risk, one.risk_ci95) for name, one in methods.items()]
-    optima, top = {"hard": 1.0, "easy": -1.0}, 1.2 * max(ends.nal.risk)
-    x = "ρ_H (ρ_E = 1)"
+    optima, top, x = {"hard": 1.0, "easy": -1.0}, 1.2 * max(ends["nal"]["risk"]), "ρ_H (ρ_E = 1)"
     return [
-        panel(x, "average coordinate", coordinates, heights=optima, limits=(-1.1, 1.1)),
-        panel(x, "excess risk after one step", risks, heights={}, limits=(0.0, top)),
+        panel(x, "average coordinate", curves("coordinate"), heights=optima, limits=(-1.1, 1.1)),
+        panel(x, "excess risk after one step", curves("risk"), heights={}, limits=(0.0, top)),
     ]
 
 
@@ -106,13 +84,15 @@ def _measure(runs: int, grid: int, steps: int, draws: int) -> dict[str, Any]:
     rho = torch.linspace(0.05, 0.95, grid, dtype=torch.float64)
     scales = rho.expand(runs, -1)
     one = torch.ones(runs, grid, DIM, dtype=torch.float64)
-    methods = []
+    found: Ends = {"rho": rho.tolist()}
     for i, method in enumerate(("nal", "maml")):
         w = sgd(method, scales, DIM, RATE, OUTER_RATES[method], (SHOTS, OUTER), steps, seed=i)
         hard = risk(w, scales, one, RATE, SHOTS, draws, seed=7)
         easy = risk(w, torch.ones_like(scales), -one, RATE, SHOTS, draws, seed=8)
-        methods.append(Method(*intervals(w.mean(-1)), *intervals((hard + easy) / 2)))
-    return Ends(rho.tolist(), *methods).as_dict()
+        keys = ("coordinate", "coordinate_ci95", "risk", "risk_ci95")
+        values = (*intervals(w.mean(-1)), *intervals((hard + easy) / 2))
+        found[method] = dict(zip(keys, values, strict=True))
+    return found
 
 
 F64 = torch.float64

@@ -165,27 +165,17 @@ FAIR = ("MTL", "ProtoNet", "RFS")
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 
 
-class Job(NamedTuple):
-    """One training run."""
-
-    scale: str
-    setting: str
-    method: str
-    budget: Budget
-    seed: int
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot; finished runs are kept."""
     _, alphabets = alphabets_of(scale)
     jobs = [
-        Job(scale, setting, method, _budget(scale), seed)
+        {"scale": scale, "setting": setting, "method": method, "budget": _budget(scale), "seed": seed}
         for method in METHODS[scale]
         for setting in ("Large", "Small")
         for seed in range(SEEDS[scale])
     ]
     values = compute_parts("landscape-table1", VERSION, trained, jobs)
-    accuracies = over_seeds([f"{job.setting} {job.method}" for job in jobs], values, say)
+    accuracies = over_seeds([f"{job['setting']} {job['method']}" for job in jobs], values, say)
     table(accuracies, list(accuracies), say)
     groups = {
         f"{setting} r_H, hard test tasks": {

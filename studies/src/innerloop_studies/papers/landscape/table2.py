@@ -141,27 +141,17 @@ SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 STEPS, TASKS = 20_000, 8
 
 
-class Job(NamedTuple):
-    """One training run."""
-
-    scale: str
-    share: float
-    method: str
-    budget: Budget
-    seed: int
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
     sources_of(scale)  # missing data are told at once
     jobs = [
-        Job(scale, share, method, _budget(scale), seed)
+        {"scale": scale, "share": share, "method": method, "budget": _budget(scale), "seed": seed}
         for share in SHARES
         for method in METHODS
         for seed in range(SEEDS[scale])
     ]
     values = compute_parts("landscape-table2", VERSION, trained, jobs)
-    accuracies = over_seeds([f"p={job.share} {job.method}" for job in jobs], values, say)
+    accuracies = over_seeds([f"p={job['share']} {job['method']}" for job in jobs], values, say)
     table(accuracies, list(accuracies), say)
     groups = {
         f"{part} tasks": {f"{m} p={p}": bar(accuracies[f"p={p} {m}"][part]) for p in SHARES for m in METHODS}

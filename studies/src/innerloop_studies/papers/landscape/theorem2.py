@@ -6,7 +6,7 @@ Eq. 45 bounds :math:`\|w_{NAL}-w^*_{NAL}\|` by :math:`\tilde O(\sqrt{d/n}+1/\sqr
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -43,57 +43,23 @@ SIZES["paper"] = (2000, [2**k for k in range(5, 13)], [2**k for k in range(5, 15
 """Draws, numbers of tasks, of samples, of dimensions."""
 
 
-class Distances(NamedTuple):
-    """Of every draw, by eq. 46: the whole distance, θ for the tasks given, and that between the optima."""
-
-    whole: Tensor
-    given: Tensor
-    between: Tensor
-
-
-class Summary(NamedTuple):
-    """The same over all draws: sure distances and root mean squares, the first of these with its error."""
-
-    whole: float
-    given: float
-    between: float
-    rms_whole: float
-    rms_given: float
-    rms_between: float
-    rms_error: float
-
-
-class Results(NamedTuple):
-    """Distances along the numbers of samples, of dimensions and of tasks; the closed form along the last."""
-
-    tasks: list[int]
-    samples: list[int]
-    dims: list[int]
-    by_samples: list[Summary]
-    by_dim: list[Summary]
-    by_tasks: list[Summary]
-    closed_form: list[float]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        summaries = {"by_samples": self.by_samples, "by_dim": self.by_dim, "by_tasks": self.by_tasks}
-        return {**self._asdict(), **{key: [one._asdict() for one in each] for key, each in summaries.items()}}
+Results = dict[str, Any]
+"""Distances along the numbers of samples, of dimensions and of tasks; the closed form along the last."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """Draws training sets of one environment, and solves each exactly."""
     draws, tasks, samples, dims = SIZES[scale]
-    results = Results(
-        tasks=tasks,
-        samples=samples,
-        dims=dims,
-        by_samples=[_summary(_distances(DIM, TASKS, n, draws)) for n in samples],
-        by_dim=[_summary(_distances(d, TASKS, 8 * max(dims), draws)) for d in dims],
-        by_tasks=[_summary(_distances(DIM, t, SAMPLES, draws)) for t in tasks],
-        closed_form=[
-            (nal_scatter(draw_environment(DIM, _generator(DIM)), SAMPLES) / t) ** 0.5 for t in tasks
-        ],
-    )
+    scatter = nal_scatter(draw_environment(DIM, _generator(DIM)), SAMPLES)
+    results: Results = {
+        "tasks": tasks,
+        "samples": samples,
+        "dims": dims,
+        "by_samples": [_distances(DIM, TASKS, n, draws) for n in samples],
+        "by_dim": [_distances(d, TASKS, 8 * max(dims), draws) for d in dims],
+        "by_tasks": [_distances(DIM, t, SAMPLES, draws) for t in tasks],
+        "closed_form": [(scatter / t) ** 0.5 for t in tasks],
+    }
     say(f"{draws} draws: T from {tasks[0]} to {tasks[-1]}, n from {samples[0]} to {samples[-1]}")
     protocol = {
         "environment": f"64 equally frequent tasks, d = {DIM}, eigenvalues of Σ in [{LEAST}, {LARGEST}], "
@@ -104,82 +70,60 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     near = 0.1 if scale == "smoke" else 0.05
     figures = {"landscape-theorem2": _figure(results)}
-    return Reproduction(_rows(results, near), figures, results.as_dict(), protocol)
+    return Reproduction(_rows(results, near), figures, results, protocol)
 
 
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _distances(dim: int, tasks: int, samples: int, draws: int) -> Distances:
+def _distances(dim: int, tasks: int, samples: int, draws: int) -> dict[str, float]:
+    """By eq. 46, over draws: the whole distance, θ for the tasks given, that between the optima."""
     env = draw_environment(dim, _generator(dim))
     g = _generator(tasks * 100_003 + samples)
     best = nal_solution(env.covariances, env.optima)
-    whole, given, between = [], [], []
+    parts: dict[str, list[Tensor]] = {"whole": [], "given": [], "between": []}
     for count in chunks(draws, tasks * dim**2):
         drawn = take(env, torch.randint(len(env.optima), (count, tasks), generator=g))
         middle = nal_solution(drawn.covariances, drawn.optima)
         w = nal_of_moments(task_moments(drawn, samples, g), drawn.optima)
-        whole.append((w - best).norm(dim=-1))
-        given.append((w - middle).norm(dim=-1))
-        between.append((middle - best).norm(dim=-1))
-    return Distances(torch.cat(whole), torch.cat(given), torch.cat(between))
+        for name, apart in (("whole", w - best), ("given", w - middle), ("between", middle - best)):
+            parts[name].append(apart.norm(dim=-1))
+    distances = {name: torch.cat(some) for name, some in parts.items()}
+    rms = {f"rms_{name}": float(values.square().mean().sqrt()) for name, values in distances.items()}
+    spread = float(distances["whole"].square().std()) / len(distances["whole"]) ** 0.5
+    sure = {name: sure_distance(values) for name, values in distances.items()}
+    return {**sure, **rms, "rms_error": spread / (2 * rms["rms_whole"])}
 
 
-def _summary(distances: Distances) -> Summary:
-    squares = Distances(*(values.square() for values in distances))
-    rms_whole, rms_given, rms_between = (float(values.mean().sqrt()) for values in squares)
-    spread = float(squares.whole.std()) / len(squares.whole) ** 0.5
-    return Summary(
-        whole=sure_distance(distances.whole),
-        given=sure_distance(distances.given),
-        between=sure_distance(distances.between),
-        rms_whole=rms_whole,
-        rms_given=rms_given,
-        rms_between=rms_between,
-        rms_error=spread / (2 * rms_whole),
-    )
+def _along(results: Results, by: str, name: str = "given") -> list[float]:
+    return [one[name] for one in results[by]]
 
 
 def _rows(results: Results, near: float) -> list[Row]:
-    tasks, samples = results.tasks, results.samples
-    theta = [one.given for one in results.by_samples]
-    first, last = results.by_samples[0], results.by_samples[-1]
-    measured, known = results.by_tasks[-1], results.closed_form[-1]
-    off = abs(measured.rms_whole - known) / measured.rms_error
+    tasks, samples = results["tasks"], results["samples"]
+    first, last = results["by_samples"][0], results["by_samples"][-1]
+    measured, known = results["by_tasks"][-1], results["closed_form"][-1]
+    off = abs(measured["rms_whole"] - known) / measured["rms_error"]
+    between, theta = _along(results, "by_tasks", "between"), _along(results, "by_samples")
+    by_dim, by_tasks = _along(results, "by_dim", "rms_given"), _along(results, "by_tasks")
+    grows = "eq. 45: the first term grows with d like √d (root mean square over draws)"
+    ours = f"ours: the first term falls with T too (n = {SAMPLES}), which eq. 45 does not say"
     return [
-        slope_row(
-            "eq. 46, second term: n = ∞, falls with T like 1/√T",
-            -0.5,
-            tasks,
-            [one.between for one in results.by_tasks],
-            near,
-        ),
+        slope_row("eq. 46, second term: n = ∞, falls with T like 1/√T", -0.5, tasks, between, near),
         slope_row("eq. 46, first term: the tasks given, falls with n like 1/√n", -0.5, samples, theta, near),
-        slope_row(
-            "eq. 45: the first term grows with d like √d (root mean square over draws)",
-            0.5,
-            results.dims,
-            [one.rms_given for one in results.by_dim],
-            2 * near,
-        ),
+        slope_row(grows, 0.5, results["dims"], by_dim, 2 * near),
         row(
             f"eq. 45: both terms are needed; T = {TASKS} tasks leave the second, whatever n is",
-            f"→ {last.between:.3f}",
-            f"{first.whole:.3f} at n = {samples[0]}, {last.whole:.3f} at {samples[-1]}",
-            abs(last.whole / last.between - 1) < 0.1,
+            f"→ {last['between']:.3f}",
+            f"{first['whole']:.3f} at n = {samples[0]}, {last['whole']:.3f} at {samples[-1]}",
+            abs(last["whole"] / last["between"] - 1) < 0.1,
         ),
-        slope_row(
-            f"ours: the first term falls with T too (n = {SAMPLES}), which eq. 45 does not say",
-            -0.5,
-            tasks,
-            [one.given for one in results.by_tasks],
-            near,
-        ),
+        slope_row(ours, -0.5, tasks, by_tasks, near),
         row(
             f"ours: the whole distance (root mean square, T = {tasks[-1]}, n = {SAMPLES}) in closed form",
             round(known, 5),
-            f"{measured.rms_whole:.5f} ± {measured.rms_error:.5f}: {off:.1f} standard errors off",
+            f"{measured['rms_whole']:.5f} ± {measured['rms_error']:.5f}: {off:.1f} standard errors off",
             off < 4,
             reason="first order in 1/√T: Λ⁻¹ Cov(G_i v_i + c_i) Λ⁻¹/T, Gaussian fourth moments",
         ),
@@ -187,14 +131,14 @@ def _rows(results: Results, near: float) -> list[Row]:
 
 
 def _figure(results: Results) -> Figure:
-    tasks, by_samples, by_tasks = results.tasks, results.by_samples, results.by_tasks
-    given, whole = [one.given for one in by_samples], [one.whole for one in by_samples]
-    by_dim = [one.rms_given for one in results.by_dim]
+    tasks, by_tasks = results["tasks"], _along(results, "by_tasks")
+    given, whole = _along(results, "by_samples"), _along(results, "by_samples", "whole")
+    by_dim = _along(results, "by_dim", "rms_given")
     return panels_figure(
         [
-            law_panel("tasks T", tasks, {"n = ∞": [one.between for one in by_tasks]}),
-            law_panel("samples n of each task", results.samples, {"tasks given": given, "whole": whole}),
-            law_panel("dimension d", results.dims, {"tasks given": by_dim}, 0.5),
-            law_panel("tasks T", tasks, {f"tasks given, n = {SAMPLES}": [one.given for one in by_tasks]}),
+            law_panel("tasks T", tasks, {"n = ∞": _along(results, "by_tasks", "between")}),
+            law_panel("samples n of each task", results["samples"], {"tasks given": given, "whole": whole}),
+            law_panel("dimension d", results["dims"], {"tasks given": by_dim}, 0.5),
+            law_panel("tasks T", tasks, {f"tasks given, n = {SAMPLES}": by_tasks}),
         ]
     )

@@ -8,7 +8,7 @@ so the distance falls like :math:`1/\sqrt T` and :math:`1/\sqrt\tau`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -47,43 +47,8 @@ SIZES["paper"] = (2000, [2**k for k in range(5, 13)], [2**k for k in range(3, 12
 """Draws, numbers of tasks, numbers of episodes (samples, where these grow instead, are multiples of them)."""
 
 
-class Drawn(NamedTuple):
-    """Sure distances from the optimum of the tasks that were drawn, and from that of the environment."""
-
-    given: float
-    whole: float
-
-
-class Ends(NamedTuple):
-    """Distances from both limits of Remark 2: for a step on n₂ samples, and for a full one."""
-
-    from_limit: float
-    from_full: float
-
-
-class Results(NamedTuple):
-    """Distances along numbers of tasks, episodes, outer samples, and inner and outer samples alike."""
-
-    tasks: list[int]
-    episodes: list[int]
-    outers: list[int]
-    samples: list[int]
-    between: list[float]
-    by_episodes: list[Drawn]
-    by_outer: list[Drawn]
-    by_both: list[Drawn]
-    limits_apart: float
-    limit: float
-    all_tasks: dict[str, Ends]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        drawn = {"by_episodes": self.by_episodes, "by_outer": self.by_outer, "by_both": self.by_both}
-        return {
-            **self._asdict(),
-            **{key: [one._asdict() for one in each] for key, each in drawn.items()},
-            "all_tasks": {key: ends._asdict() for key, ends in self.all_tasks.items()},
-        }
+Results = dict[str, Any]
+"""Distances along numbers of tasks, episodes, outer samples, and inner and outer samples alike."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -92,19 +57,20 @@ def run(scale: str, say: Say) -> Reproduction:
     env = draw_environment(DIM, torch.Generator().manual_seed(DIM))
     best, full = (maml_solution(env.covariances, env.optima, RATE, n) for n in (INNER, FULL))
     outers, samples = [DIM * n // 8 for n in episodes], [4 * DIM * n for n in episodes]
-    results = Results(
-        tasks=tasks,
-        episodes=episodes,
-        outers=outers,
-        samples=samples,
-        between=[sure_distance(_endless(env, best, t, draws)) for t in tasks],
-        by_episodes=[_drawn(env, best, INNER, INNER, OUTER, tau, draws) for tau in episodes],
-        by_outer=[_drawn(env, best, INNER, INNER, n, 1, draws) for n in outers],
-        by_both=[_drawn(env, full, FULL, n, n, 1, draws) for n in samples],
-        limits_apart=float((best - full).norm()),
-        limit=float(best.norm()),
-        all_tasks={key: _all_tasks(env, best, full, tau) for key, tau in _ends(scale).items()},
-    )
+    ends = {"few": 20, "many": 1000 if scale == "smoke" else 4000}
+    results: Results = {
+        "tasks": tasks,
+        "episodes": episodes,
+        "outers": outers,
+        "samples": samples,
+        "between": [sure_distance(_endless(env, best, t, draws)) for t in tasks],
+        "by_episodes": [_drawn(env, best, INNER, INNER, OUTER, tau, draws) for tau in episodes],
+        "by_outer": [_drawn(env, best, INNER, INNER, n, 1, draws) for n in outers],
+        "by_both": [_drawn(env, full, FULL, n, n, 1, draws) for n in samples],
+        "limits_apart": float((best - full).norm()),
+        "limit": float(best.norm()),
+        "all_tasks": {key: _all_tasks(env, best, full, tau) for key, tau in ends.items()},
+    }
     say(f"{draws} draws: T from {tasks[0]} to {tasks[-1]}, τ from {episodes[0]} to {episodes[-1]}")
     protocol = {
         "environment": f"64 equally frequent tasks, d = {DIM}, eigenvalues of Σ in [{LEAST}, {LARGEST}], "
@@ -116,11 +82,7 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     near = 0.1 if scale == "smoke" else 0.05
     figures = {"landscape-theorem3": _figure(results)}
-    return Reproduction(_rows(results, near), figures, results.as_dict(), protocol)
-
-
-def _ends(scale: str) -> dict[str, int]:
-    return {"few": 20, "many": 1000 if scale == "smoke" else 4000}
+    return Reproduction(_rows(results, near), figures, results, protocol)
 
 
 def _solution(tasks: Environment, inner: int, outer: int, g: torch.Generator) -> torch.Tensor:
@@ -140,7 +102,7 @@ def _endless(env: Environment, best: torch.Tensor, tasks: int, draws: int) -> to
 
 def _drawn(
     env: Environment, best: torch.Tensor, limit: float, inner: int, outer: int, episodes: int, draws: int
-) -> Drawn:
+) -> dict[str, float]:
     """Quantiles of distances: ``given`` from the optimum of the T tasks drawn, ``whole`` from ``best``.
 
     Both are optima for a step on ``limit`` samples.
@@ -153,35 +115,36 @@ def _drawn(
         middle = maml_solution(env.covariances[which], env.optima[which], RATE, limit)
         given.append((w - middle).norm(dim=-1))
         whole.append((w - best).norm(dim=-1))
-    return Drawn(sure_distance(torch.cat(given)), sure_distance(torch.cat(whole)))
+    return {"given": sure_distance(torch.cat(given)), "whole": sure_distance(torch.cat(whole))}
 
 
-def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episodes: int) -> Ends:
+def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episodes: int) -> dict[str, float]:
     """How far τ episodes of every task of the environment end from both limits of Remark 2."""
     g = torch.Generator().manual_seed(episodes)
     w = _solution(take(env, torch.arange(len(env.optima)).repeat(episodes)), INNER, OUTER, g)
-    return Ends(float((w - best).norm()), float((w - full).norm()))
+    return {"from_limit": float((w - best).norm()), "from_full": float((w - full).norm())}
+
+
+def _given(results: Results) -> list[list[float]]:
+    return [[one["given"] for one in results[f"by_{by}"]] for by in ("episodes", "outer", "both")]
 
 
 def _rows(results: Results, near: float) -> list[Row]:
-    episodes, outers = results.episodes, results.outers
-    outer = [one.given for one in results.by_outer]
-    many, apart = results.all_tasks["many"], results.limits_apart
+    episodes, outers = results["episodes"], results["outers"]
+    given, outer, both = (
+        [one["given"] for one in results[f"by_{by}"]] for by in ("episodes", "outer", "both")
+    )
+    (limit, full), apart = results["all_tasks"]["many"].values(), results["limits_apart"]
+    tau = f"the tasks given: falls with τ like 1/√τ, n₁ = {OUTER} and n₂ = {INNER} samples an episode"
+    gao = "Remark 2, of Gao and Sener: τ = 1, n₁ = n₂ → ∞ tends to the optimum for a full step, like 1/√n"
     return [
-        slope_row("τ = ∞: falls with T like 1/√T", -0.5, results.tasks, results.between, near),
-        slope_row(
-            f"the tasks given: falls with τ like 1/√τ, n₁ = {OUTER} and n₂ = {INNER} samples an episode",
-            -0.5,
-            episodes,
-            [one.given for one in results.by_episodes],
-            near,
-        ),
+        slope_row("τ = ∞: falls with T like 1/√T", -0.5, results["tasks"], results["between"], near),
+        slope_row(tau, -0.5, episodes, given, near),
         row(
             "Remark 2: with n₂ finite the limit is the optimum for a step on n₂ samples, not for a full one",
             "the former",
-            f"{many.from_limit:.4f} from the former, {many.from_full:.4f} from the latter "
-            f"(these two are {apart:.4f} apart)",
-            many.from_limit < 0.2 * apart < many.from_full,
+            f"{limit:.4f} from the former, {full:.4f} from the latter (these two are {apart:.4f} apart)",
+            limit < 0.2 * apart < full,
         ),
         row(
             "more outer samples n₁ alone are not enough (τ = 1, n₂ fixed): episodes must grow",
@@ -191,26 +154,20 @@ def _rows(results: Results, near: float) -> list[Row]:
             0.8 * outer[-2] < outer[-1] < 0.8 * outer[0],
             reason="it falls at first, and no longer at the end: a fifth is the least that counts",
         ),
-        slope_row(
-            "Remark 2, of Gao and Sener: τ = 1, n₁ = n₂ → ∞ tends to the optimum for a full step, like 1/√n",
-            -0.5,
-            results.samples,
-            [one.given for one in results.by_both],
-            near,
-        ),
+        slope_row(gao, -0.5, results["samples"], both, near),
     ]
 
 
 def _figure(results: Results) -> Figure:
     given, outer, both = (
-        [one.given for one in each] for each in (results.by_episodes, results.by_outer, results.by_both)
+        [one["given"] for one in results[f"by_{by}"]] for by in ("episodes", "outer", "both")
     )
-    whole = [one.whole for one in results.by_episodes]
+    whole = [one["whole"] for one in results["by_episodes"]]
     return panels_figure(
         [
-            law_panel("tasks T", results.tasks, {"τ = ∞": results.between}),
-            law_panel("episodes τ of each task", results.episodes, {"tasks given": given, "whole": whole}),
-            law_panel("samples n₁ = n₂, τ = 1", results.samples, {"tasks given": both}),
-            law_panel("samples n₁, n₂ fixed, τ = 1", results.outers, {"tasks given": outer}),
+            law_panel("tasks T", results["tasks"], {"τ = ∞": results["between"]}),
+            law_panel("episodes τ of each task", results["episodes"], {"tasks given": given, "whole": whole}),
+            law_panel("samples n₁ = n₂, τ = 1", results["samples"], {"tasks given": both}),
+            law_panel("samples n₁, n₂ fixed, τ = 1", results["outers"], {"tasks given": outer}),
         ]
     )

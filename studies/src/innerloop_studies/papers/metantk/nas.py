@@ -246,7 +246,7 @@ def _smoke(case: Case) -> Recipe:
         "eval": {"episodes": 6, "ways": WAYS, "queries": SMOKE_QUERIES, "head": LOGISTIC, "weights": "last"},
         "run": {"seed": case.seed, "threads": 1},
     }
-    return make_recipe(sections, fresh=True)
+    return make_recipe(sections)
 
 
 def found_cell(

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from innerloop.classify.heads import HeadSettings
 from innerloop.core.statistics import mean_interval
 from innerloop.evaluation.heads import HEADS, fit_heads, head_scores, unit
 
@@ -29,14 +30,6 @@ AT_ONCE = 2_000_000
 """Numbers of features that are solved together, to bound memory."""
 
 Places = NDArray[np.int64]
-
-
-class Way(NamedTuple):
-    """How a head is fitted: see :func:`innerloop.evaluation.heads.fit_heads`."""
-
-    head: str = "logistic"
-    C: float = 1.0
-    normalise: bool = True
 
 
 class Division(NamedTuple):
@@ -72,7 +65,12 @@ class HeldOut(NamedTuple):
 
 
 def hold_out(
-    z: Tensor, y: Tensor, ways: int, way: Way | None = None, seed: int = 0, copies: Tensor | None = None
+    z: Tensor,
+    y: Tensor,
+    ways: int,
+    head: HeadSettings | None = None,
+    seed: int = 0,
+    copies: Tensor | None = None,
 ) -> HeldOut | None:
     """Judges every example by heads that have learned from others.
 
@@ -80,9 +78,9 @@ def hold_out(
         z: features of the examples, ``(n, d)``.
         y: their classes, 0 to ``ways − 1``; each has an example.
         ways: number of classes.
-        way: how heads are fitted.
+        head: how heads are fitted.
         seed: of the divisions.
-        copies: the first copy of every example, from :func:`~innerloop.classify.left_out.copies_of`.
+        copies: the first copy of every example, from :func:`~innerloop.classify.cross_validation.copies_of`.
 
     Returns:
         None where every class has a single picture, and so none can be left out.
@@ -98,7 +96,7 @@ def hold_out(
     made = divisions(y.cpu().numpy(), seed, copies=first.numpy())
     if not made:
         return None
-    scores, distances = judged(z, y, ways, made, way or Way())
+    scores, distances = judged(z, y, ways, made, head or HeadSettings())
     places = torch.from_numpy(np.concatenate([division.left_out for division in made]))
     pictures = first[places]
     judged_ones = len(pictures.unique())
@@ -129,7 +127,7 @@ def divisions(y: Places, seed: int, repeats: int = REPEATS, copies: Places | Non
 
 
 def judged(
-    z: Tensor, y: Tensor, ways: int, made: list[Division], way: Way
+    z: Tensor, y: Tensor, ways: int, made: list[Division], head: HeadSettings
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Of every division the scores of what was left out, and how far it is from the nearest class."""
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -142,8 +140,10 @@ def judged(
         for start in range(0, len(numbers), size):
             some = numbers[start : start + size]
             kept, out = (torch.from_numpy(np.stack([made[i][side] for i in some])) for side in (0, 1))
-            fitted = fit_heads(z[kept].double(), y[kept], ways, *way, balanced=True)
-            tempered = HEADS[way.head].temperature * head_scores(fitted, z[out].double(), way.normalise)
+            fitted = fit_heads(
+                z[kept].double(), y[kept], ways, head.kind, head.C, head.normalise, balanced=True
+            )
+            tempered = HEADS[head.kind].temperature * head_scores(fitted, z[out].double(), head.normalise)
             far = nearest(class_means(z[kept], y[kept], ways), z[out])
             for place, number in enumerate(some):
                 scores[number], distances[number] = tempered[place].double(), far[place]
@@ -257,7 +257,7 @@ def learning_curve(
     z: Tensor,
     y: Tensor,
     ways: int,
-    way: Way | None = None,
+    head: HeadSettings | None = None,
     seed: int = 0,
     repeats: int = CHOICES,
     copies: Tensor | None = None,
@@ -268,7 +268,7 @@ def learning_curve(
         z: features of the examples, ``(n, d)``.
         y: their classes, 0 to ``ways − 1``.
         ways: number of classes.
-        way: how heads are fitted.
+        head: how heads are fitted.
         seed: of the choices.
         repeats: choices for every point.
         copies: the first copy of every example; copies of one picture count as one example.
@@ -282,7 +282,7 @@ def learning_curve(
     for shots in _sizes(least - 1):
         draw = np.random.default_rng([seed, shots])
         made = [_choice(labels, first, ways, shots, draw) for _ in range(repeats)]
-        scores, _ = judged(z, y, ways, made, way or Way())
+        scores, _ = judged(z, y, ways, made, head or HeadSettings())
         hits = [
             float((row.argmax(1) == y[division.left_out]).double().mean())
             for row, division in zip(scores, made, strict=True)

@@ -209,6 +209,10 @@ class Bench:
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
 
+    def close(self) -> None:
+        """Ends the worker processes."""
+        self._open.close()
+
     def run(self, jobs: Sequence[Job], tick: Tick = lambda _, __: None) -> list[Measured]:
         """The measurements, in the order of the jobs."""
         keys = [job_key(self._print, job, self.look(job.draw)[0]) for job in jobs]

@@ -219,7 +219,7 @@ def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
 
 def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor]:
     bench = Bench(space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
-    atexit.register(bench.__exit__)
+    atexit.register(bench.close)
     turns = count()
 
     def ours() -> Tensor:

@@ -533,7 +533,7 @@ def test_the_demo_in_words(call: Any, short_demo: None) -> None:
 
 
 def test_a_demo_without_time_for_a_race_is_a_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("innerloop.cli.demo._advised", lambda _: SimpleNamespace(rows=()))
+    monkeypatch.setattr("innerloop.cli.demo._give_advice", lambda _: SimpleNamespace(rows=()))
     code, _, err = call("demo", "--quiet")
     assert (code, "too busy for the demo: 0 of two methods" in err) == (2, True)
 

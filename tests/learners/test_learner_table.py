@@ -94,7 +94,7 @@ def test_every_setting_of_the_inner_loop_is_read_by_some_learner() -> None:
 
 
 def test_choices_and_lists_follow_the_table() -> None:
-    assert get_args(Inner.model_fields["method"].annotation) == tuple(LEARNERS)
+    assert get_args(get_args(Inner.model_fields["method"].annotation)[0]) == tuple(LEARNERS)
     assert GRADIENT == ("maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr")
     assert (HEAD_ONLY, LEARNED) == (("anil",), ("meta-sgd", "maml-lslr"))
 
@@ -117,8 +117,8 @@ def test_steps_in_protocols_follow_the_table(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("items", "words"),
     [
-        (["inner.method=protonet", "inner.lr=auto"], "inner.method=protonet has no inner rate"),
-        (["inner.online=h3"], "set inner.method=anil and inner.optimiser=sgd"),
+        (["inner.method=protonet", "inner.lr=auto"], "unknown setting 'inner.lr' with inner.method=protonet"),
+        (["inner.online=h3"], "it is for inner.method=anil"),
         (["inner.method=anil", "inner.online=h3", "inner.optimiser=adam"], "inner.optimiser=sgd"),
         (
             ["inner.method=anil", "inner.online=h3", "inner.truncate=1"],
@@ -126,7 +126,7 @@ def test_steps_in_protocols_follow_the_table(monkeypatch: pytest.MonkeyPatch) ->
         ),
         (["outer.objective=reptile", "inner.method=meta-sgd"], "set inner.method=maml"),
         (["outer.objective=reptile", "inner.method=anil"], "set inner.method=maml"),
-        (["inner.settings.penalty=1"], "inner.method=maml has no settings of its own: leave it out"),
+        (["inner.settings.penalty=1"], "unknown setting 'inner.settings' with inner.method=maml"),
     ],
 )
 def test_rules_name_the_fix(items: list[str], words: str) -> None:
@@ -139,7 +139,7 @@ def test_rules_name_the_fix(items: list[str], words: str) -> None:
 def test_several_wrong_settings_of_a_learner_are_told_at_once() -> None:
     with pytest.raises(UserError) as error:
         load_recipe("sine-maml", ["inner.settings.a=1", "inner.settings.b=1", "inner.online=h3"])
-    assert len(str(error.value).splitlines()) == 3
+    assert len(str(error.value).splitlines()) == 2
 
 
 def test_buffers_of_a_learner_are_in_the_first_weights() -> None:

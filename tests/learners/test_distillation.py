@@ -91,7 +91,7 @@ def test_the_gradient_is_the_derivative_and_the_objective_conforms() -> None:
 # ---- runs ----
 
 SMALL = [
-    *("data.name=glyphs", "data.rotations=false", "model.filters=2", "tasks.minibatch=16"),
+    *("data.name=glyphs", "data.rotations=false", "model.filters=2"),
     *("outer.steps=4", "eval.every=2", "eval.episodes=4", "eval.validation_episodes=2", "eval.queries=2"),
     *("run.execution=loop", "run.compile=off", "run.threads=1", "run.save_every=1", "run.log_every=1"),
 ]

@@ -73,7 +73,7 @@ def evaluate_backbone(
     the size and colour it is stored in, and goes through the network once: features are kept on disk.
 
     Args:
-        backbone: from :func:`innerloop.classify.old_features.open_backbone`, or its name.
+        backbone: from :func:`innerloop.classify.open_backbone`, or its name.
         source: the pictures.
         protocol: ways, shots, head and so on; its ``norm`` is the backbone's.
         split: which classes.
@@ -81,7 +81,7 @@ def evaluate_backbone(
             pictures are those of the source.
         kinds: a mixture of kinds of tasks instead of the protocol's one.
         balanced: as in ``few_shot_sampler``.
-        cache: whether features are kept, as in :func:`innerloop.classify.old_features.extract`.
+        cache: whether features are kept, as in :func:`innerloop.classify.extract`.
         progress: told how many features are computed.
         device: where the network computes.
         plan: how many cores to use; all if omitted.

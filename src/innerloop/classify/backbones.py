@@ -47,7 +47,7 @@ class Backbone(NamedTuple):
     """A frozen network for features of pictures.
 
     Attributes:
-        name: as :func:`innerloop.classify.old_features.open_backbone` takes it.
+        name: as :func:`innerloop.classify.open_backbone` takes it.
         network: its features are used; its last layer is not.
         params: its weights.
         buffers: its statistics.

@@ -152,7 +152,7 @@ FOLDER = "files"
 _WORDS = 8  # a digest as this many numbers of four bytes: rows of the same files that keep features
 
 
-class State(NamedTuple):
+class CacheState(NamedTuple):
     """What the system tells of a file, as one key, and when it last changed."""
 
     key: Digest
@@ -192,7 +192,7 @@ def _stood_for(item: Item) -> Outcome:
         return str(error)
 
 
-def _state(item: Item) -> State | None:
+def _state(item: Item) -> CacheState | None:
     """None for a picture that is no file, or that cannot be looked at: reading it says why."""
     if not isinstance(item.given, Path):
         return None
@@ -203,4 +203,4 @@ def _state(item: Item) -> State | None:
     about = (told.st_size, told.st_mtime_ns, told.st_ctime_ns, told.st_ino, told.st_dev)
     name = os.fsencode(os.path.abspath(item.given))
     key = hashlib.sha256(f"{about}".encode() + b"\0" + name).digest()
-    return State(key, max(told.st_mtime, told.st_ctime))
+    return CacheState(key, max(told.st_mtime, told.st_ctime))

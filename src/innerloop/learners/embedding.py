@@ -27,7 +27,7 @@ class Fit(Protocol):
         """Fits it; tensors in tuples and dicts."""
 
 
-class Score(Protocol):
+class Scorer(Protocol):
     """``(params, head, z) -> outputs``: what a head says of features of the same task."""
 
     def __call__(self, params: Params, head: Any, z: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def embedding_learner(
     name: str,
     network: Network,
     fit: Fit,
-    score: Score,
+    score: Scorer,
     init: Callable[[Params], Params] = no_extra_params,
     solved: Callable[[Any], Tensor] | None = None,
 ) -> Learner:

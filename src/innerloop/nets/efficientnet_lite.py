@@ -81,7 +81,7 @@ class Block(NamedTuple):
         return ("depthwise", "project") if self.expansion == 1 else ("expand", "depthwise", "project")
 
 
-class Layer(NamedTuple):
+class EfficientNetLayer(NamedTuple):
     """One convolution and what comes with it."""
 
     name: str
@@ -121,19 +121,19 @@ def blocks_of(version: int) -> list[Block]:
     return blocks
 
 
-def layers_of(block: Block) -> Iterator[Layer]:
+def layers_of(block: Block) -> Iterator[EfficientNetLayer]:
     """The convolutions of a block."""
     name, inner = block.name, block.inner
     if block.expansion != 1:
-        yield Layer(f"{name}.expand", (inner, block.inputs, 1, 1))
-    yield Layer(f"{name}.depthwise", (inner, 1, block.kernel, block.kernel), block.stride, inner)
-    yield Layer(f"{name}.project", (block.outputs, inner, 1, 1), active=False)
+        yield EfficientNetLayer(f"{name}.expand", (inner, block.inputs, 1, 1))
+    yield EfficientNetLayer(f"{name}.depthwise", (inner, 1, block.kernel, block.kernel), block.stride, inner)
+    yield EfficientNetLayer(f"{name}.project", (block.outputs, inner, 1, 1), active=False)
 
 
-def stem_and_top(channels: int, blocks: list[Block]) -> tuple[Layer, Layer]:
+def stem_and_top(channels: int, blocks: list[Block]) -> tuple[EfficientNetLayer, EfficientNetLayer]:
     """The convolutions before and after the blocks."""
-    stem = Layer("stem", (STEM, channels, 3, 3), stride=2)
-    return stem, Layer("top", (TOP, blocks[-1].outputs, 1, 1))
+    stem = EfficientNetLayer("stem", (STEM, channels, 3, 3), stride=2)
+    return stem, EfficientNetLayer("top", (TOP, blocks[-1].outputs, 1, 1))
 
 
 def efficientnet_lite(
@@ -181,7 +181,7 @@ def efficientnet_lite(
         """The mean of the last maps, and the buffers after this pass."""
         changed: Buffers = {}
 
-        def through(x: Tensor, layer: Layer) -> Tensor:
+        def through(x: Tensor, layer: EfficientNetLayer) -> Tensor:
             """One layer: convolution, normalisation, and ReLU6 where it has one."""
             y = same_conv2d(x, params[f"{layer.name}.weight"], layer.stride, layer.groups)
             y, seen = norms.norm(f"{layer.name}.norm", norm, params, buffers, y, statistics, EPS)
@@ -199,7 +199,7 @@ def efficientnet_lite(
     return Network(init, features, apply_linear_head, ("head.weight", "head.bias"), norm)
 
 
-def _kernel(generator: torch.Generator, layer: Layer) -> Tensor:
+def _kernel(generator: torch.Generator, layer: EfficientNetLayer) -> Tensor:
     """Variance two over the outputs that an input reaches, as the authors draw it."""
     return he_normal(generator, layer.shape, gain=2.0 * layer.shape[1] * layer.groups / layer.shape[0])
 
@@ -245,7 +245,7 @@ class Folded(NamedTuple):
         return F.hardtanh_(y, 0.0, 6.0) if self.active else y
 
 
-def fold(layer: Layer, params: Params, buffers: Buffers) -> Folded:
+def fold(layer: EfficientNetLayer, params: Params, buffers: Buffers) -> Folded:
     """One layer, turned by 180°; computed in float64, kept in the type of its weights."""
     name = layer.name
     weight, scale, shift = (params[f"{name}.{leaf}"] for leaf in ("weight", "norm.weight", "norm.bias"))

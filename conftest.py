@@ -12,7 +12,7 @@ import torch
 
 import innerloop
 from innerloop.cli.main import main
-from innerloop.core.heap import keep_freed_memory
+from innerloop.core.resources import keep_freed_memory
 from innerloop.core.types import TaskBatch
 from innerloop.nets import Network, conv4, mlp
 from innerloop.training.execution.plan import bfloat16_works, compiler_works

@@ -17,7 +17,7 @@ import torch
 import innerloop
 from innerloop.cli.main import main
 from innerloop.core import trials
-from innerloop.core.children import python_command, safe_path
+from innerloop.core.child_processes import python_command, safe_path
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.trials import Outcome, kept_in, remember, try_out

@@ -50,7 +50,7 @@ from innerloop.choose.settings import AdviseSettings
 from innerloop.choose.trials import map_jobs
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_json_atomic
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
 from innerloop.evaluation.baselines import WORDS
 from innerloop.experiment.lifetime import ending
 from innerloop.experiment.parts import build

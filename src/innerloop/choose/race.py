@@ -16,8 +16,8 @@ from innerloop.choose.records import Session
 from innerloop.choose.trials import Costs, Left, Trial, TrialResult, run_trials
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_json_atomic
+from innerloop.core.formatting import duration
 from innerloop.core.statistics import Interval, paired_difference
-from innerloop.core.words import duration
 from innerloop.experiment.recipe.schema import Recipe
 
 LEAST_STEPS = 20

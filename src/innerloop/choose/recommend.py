@@ -12,8 +12,8 @@ from innerloop.choose.method_race import RETRY, MethodRace
 from innerloop.choose.problem import AdviceProblem, normalised_together
 from innerloop.choose.race import Racer, enough, is_beyond_chance, lead
 from innerloop.core.files import write_text_atomic
+from innerloop.core.formatting import difference_text, duration, score_text
 from innerloop.core.statistics import Interval, mean_interval
-from innerloop.core.words import difference_text, duration, score_text
 from innerloop.experiment.kept import own_folder
 from innerloop.experiment.recipe.settings import recipe_to_toml
 

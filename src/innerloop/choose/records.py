@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from innerloop.choose.request import Request
 from innerloop.choose.settings import AdviseSettings, SpaceSettings, model_for
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, write_json_atomic
+from innerloop.core.resources import available_cores
 from innerloop.data.source import ImageSource
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.trust import admit

@@ -12,8 +12,8 @@ from innerloop.choose.problem import SearchProblem
 from innerloop.choose.race import Racer, Rungs, is_beyond_chance, lead
 from innerloop.choose.settings import SpaceSettings
 from innerloop.choose.trials import TrialResult
+from innerloop.core.formatting import difference_text, duration, score_text
 from innerloop.core.statistics import Interval, mean_interval
-from innerloop.core.words import difference_text, duration, score_text
 from innerloop.evaluation.protocol import kind_of
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from innerloop.choose.rates import as_trained
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.features import TimeLeft, extract
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import Problems, UserError
+from innerloop.core.resources import available_cores
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.features import Rows

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.classify.items import Digest, Item
-from innerloop.core.faults import in_words
+from innerloop.core.errors import fault_message
 from innerloop.core.files import check_plain_file, read_plain_file, try_lock, write_json_atomic
-from innerloop.core.telling import tell
+from innerloop.core.stderr import tell
 from innerloop.data.pictures import BadPictureError, in_threads
 from innerloop.data.place import cache_folder
 
@@ -104,7 +104,7 @@ class FeatureFiles:
             )
         except OSError as error:
             self._broken = True
-            self._say(f"features are not kept: {in_words(error) or error}")
+            self._say(f"features are not kept: {fault_message(error) or error}")
 
     def _open(self) -> tuple[IO[bytes], IO[bytes]]:
         """The pair of files that this process writes: the first that nobody else does."""

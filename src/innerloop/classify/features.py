@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from innerloop.classify.backbones import Backbone, Forward, open_backbone
 from innerloop.classify.cache import FeatureFiles, Outcome, digests, features_folder
 from innerloop.classify.items import Digest, Item, items_of
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
+from innerloop.core.resources import available_cores
 from innerloop.data.folder_look import OnBad, unreadable
 from innerloop.data.layouts.layout import Progress, cores, silent
 from innerloop.data.pictures import BadPictureError, in_threads

@@ -33,10 +33,10 @@ from innerloop.classify.predictor import (
 )
 from innerloop.classify.results import find_copies
 from innerloop.classify.sureness import ExpectedAccuracy, copies_lines
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
-from innerloop.core.telling import tell
+from innerloop.core.paths import user_path
+from innerloop.core.resources import available_cores
+from innerloop.core.stderr import tell
 from innerloop.data.arrays import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.layouts.layout import Progress, silent

@@ -32,8 +32,7 @@ from innerloop.classify.predictor import (
     trained_preprocessing,
 )
 from innerloop.classify.sureness import Confusion, ExpectedAccuracy, Novelty, Share, Sureness
-from innerloop.core.errors import UserError
-from innerloop.core.faults import in_words
+from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import plain
 from innerloop.core.preprocessing import preprocessing_from
 from innerloop.core.random import generator
@@ -179,7 +178,7 @@ def _write(path: Path, groups: Groups, about: dict[str, Any]) -> None:
         os.replace(half, path)
     except OSError as error:
         half.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {in_words(error) or error}") from None
+        raise UserError(f"cannot write {path}: {fault_message(error) or error}") from None
 
 
 def pack_sureness(sure: Sureness, names: Sequence[Any]) -> dict[str, Any]:

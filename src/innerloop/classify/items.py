@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.arrays import as_bytes, check_values
 from innerloop.data.folder_look import read_files

@@ -41,7 +41,7 @@ def doctor(json: Json = False) -> None:
 
 def examine() -> Result:
     """Everything the doctor sees, with tips."""
-    from innerloop.core.cores import available_cores
+    from innerloop.core.resources import available_cores
 
     torch = _torch()
     report: Result = {

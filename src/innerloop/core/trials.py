@@ -19,9 +19,9 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.core.children import python_command
+from innerloop.core.child_processes import python_command
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_cache
+from innerloop.core.paths import user_cache
 
 PATIENCE = 600.0
 """Seconds that a trial may take: it needs a few, but the machine may be busy."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from innerloop.core.errors import Problems, UserError
-from innerloop.core.faults import not_utf8
+from innerloop.core.errors import Problems, UserError, not_utf8
 from innerloop.data.hashing import text_hash
 from innerloop.data.pictures import is_picture, is_taken_for_picture
 from innerloop.data.splits import WORDS, Splits

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue
 from innerloop.data.folder import Classes, FolderOptions, classes_in
 from innerloop.data.folder_look import OnBad

@@ -20,8 +20,8 @@ from innerloop.learners.fine_tuning import fine_tune
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.tasks.episodes import EpisodeRows
+from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.tasks import map_tasks
 
 AT_ONCE = 200
 """Heads that are fitted at a time under a grid of settings, to bound memory."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.together import own_tasks
 from innerloop.runs.directory import MANIFEST

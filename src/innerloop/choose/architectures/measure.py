@@ -28,16 +28,15 @@ from innerloop.choose.scores.conditions import fresh_head
 from innerloop.choose.scores.patterns import linear_regions
 from innerloop.choose.scores.score_table import find
 from innerloop.choose.scores.scoring import ScoreResult, score
-from innerloop.core.cores import available_cores
+from innerloop.core.child_processes import start_method
 from innerloop.core.errors import UserError
-from innerloop.core.heap import keep_freed_memory
+from innerloop.core.formatting import duration
 from innerloop.core.random import derive_seed
+from innerloop.core.resources import available_cores, keep_freed_memory
 from innerloop.core.types import Buffers, Params
-from innerloop.core.words import duration
 from innerloop.nets.network import Network
 from innerloop.runs.executors import as_finished, open_executor
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop.training.execution.starting import start_method
 
 REGIONS = "regions"
 

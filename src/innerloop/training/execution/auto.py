@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError, spelt
+from innerloop.core.resources import available_cores
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import TaskDirection, TaskLoss
 from innerloop.training.execution.gradients import InProcesses, meta_gradient

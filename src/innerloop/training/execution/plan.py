@@ -44,7 +44,7 @@ class Plan(_Plan):
             compiler) or ``off``. ``vmap`` only.
         reason: why this was chosen, in one sentence.
         ranks: processes among which tasks are divided, each of which runs its own so; they must have met
-            (:func:`innerloop.training.execution.group.join`), and all do the same.
+            (:func:`innerloop.training.execution.rank_group.join`), and all do the same.
 
     Raises:
         UserError: there is no such mode or way to compile, or a number is none.

@@ -29,9 +29,8 @@ from innerloop.choose.scores.conditions import (
     kernel_names,
 )
 from innerloop.choose.scores.patterns import linear_regions
-from innerloop.core.children import python_command
-from innerloop.core.cores import available_cores
-from innerloop.core.heap import keep_freed_memory
+from innerloop.core.child_processes import python_command
+from innerloop.core.resources import available_cores, keep_freed_memory
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.kernels.meta.kernel import maml_kernel, stack

@@ -42,7 +42,7 @@ def describe() -> Machine:
     """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
     import torch
 
-    from innerloop.core.cores import available_cores
+    from innerloop.core.resources import available_cores
     from innerloop.training.execution.plan import bfloat16_works, compiler_works
 
     cores = available_cores()

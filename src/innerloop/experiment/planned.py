@@ -15,7 +15,8 @@ from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress
 from innerloop.training.execution.auto import Measured, choose_plan
-from innerloop.training.execution.plan import Plan, compiler_works
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.probes import compiler_works
 
 SLOWDOWN = 3.0
 """Times as long as measured from which a run warns: steps vary by a third, and by twice beside other work."""

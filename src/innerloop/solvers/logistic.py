@@ -35,7 +35,7 @@ from innerloop.solvers.problems import (
     rounding,
     with_rounding,
 )
-from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, dual_value
+from innerloop.solvers.softmax_dual import SoftmaxProblem, SoftmaxSolution, dual_value
 
 TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}
 FIRST, SECOND = 24, 48  # conjugate-gradient steps in float32 and in float64
@@ -95,7 +95,7 @@ def logistic(
 
 
 class LogisticSolution(NamedTuple):
-    """A :class:`Solution` with intercepts for features as they came; the gap is of what is returned."""
+    """A :class:`SoftmaxSolution` with intercepts for features as they came; the gap is of what is given."""
 
     A: Tensor
     F: Tensor
@@ -153,7 +153,7 @@ def solve_chunk(
     if not len(left):
         return LogisticSolution(A, F, value, gap, done, iterations, bias)
     if x.dtype == torch.float64:
-        begun = Solution(*(field[left] for field in solution))
+        begun = SoftmaxSolution(*(field[left] for field in solution))
         again, weights[left] = measured(x[left], begun, problem.at(left), tol)
     else:
         wide = x[left].double()
@@ -170,7 +170,11 @@ def solve_chunk(
 
 
 def measured(
-    x: Tensor, solution: Solution, problem: SoftmaxProblem, tol: float, dtype: torch.dtype = torch.float64
+    x: Tensor,
+    solution: SoftmaxSolution,
+    problem: SoftmaxProblem,
+    tol: float,
+    dtype: torch.dtype = torch.float64,
 ) -> tuple[LogisticSolution, Tensor]:
     """Weights and intercepts in the precision asked for, with the objective that they themselves reach.
 
@@ -188,13 +192,13 @@ def measured(
     return LogisticSolution(A, F, reached, gap, gap <= tol * reached, iterations, bias), weights
 
 
-def _in_double(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:
+def _in_double(problem: SoftmaxProblem, tol: float, max_steps: int) -> SoftmaxSolution:
     """Conjugate gradients, then Newton for what they leave over, from the best point so far."""
     solution = conjugate.solve(problem, tol, SECOND)
     _, k, n = problem.hot.shape
     rest = (~solution.converged).nonzero().flatten()
     for left in rest.split(max(1, 4_000_000 // (k * n * n))):  # Newton holds k matrices per problem
-        begun = Solution(*(field[left] for field in solution))
+        begun = SoftmaxSolution(*(field[left] for field in solution))
         nothing = problem.at(left).total(problem.hot[left]) * math.log(k)  # the objective of all-zero scores
         useless = ~(begun.objective < nothing)  # also true of NaN
         begun.A[useless], begun.F[useless] = 0.0, 0.0

@@ -16,7 +16,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Task
 from innerloop.learners.objectives.base import Objective
 from innerloop.nets.ops import choice as ops
-from innerloop.training.execution.plan import bfloat16_works
+from innerloop.training.execution.probes import bfloat16_works
 
 WORTH_IT = 1.2
 """How much faster bfloat16 must be before it is chosen: its rounding is not free."""

@@ -21,10 +21,9 @@ from innerloop.classify.inputs import Digest, PictureInput, pictures_in
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
 from innerloop.core.resources import available_cores
-from innerloop.data.folder_look import OnBad, unreadable
+from innerloop.data.folder import OnBad, unreadable
 from innerloop.data.layouts.layout import Progress, cores, silent
-from innerloop.data.pictures import BadPictureError, in_threads
-from innerloop.data.preparing import prepare
+from innerloop.data.pictures import BadPictureError, in_threads, prepare
 from innerloop.training.execution.plan import Plan, torch_threads
 
 BATCH = 8
@@ -157,7 +156,10 @@ def _parts(
 
 
 def _compute(
-    backbone: Backbone, forward: Callable[[], Forward], device: str, part: Sequence[tuple[PictureInput, Digest]]
+    backbone: Backbone,
+    forward: Callable[[], Forward],
+    device: str,
+    part: Sequence[tuple[PictureInput, Digest]],
 ) -> Done:
     """Decodes and prepares the pictures of a part, and computes their features."""
     ready: list[tuple[Digest, NDArray[np.uint8]]] = []

@@ -17,9 +17,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.arrays import as_bytes, check_values
-from innerloop.data.folder_look import read_files
-from innerloop.data.pictures import BadPictureError, flatten
-from innerloop.data.preparing import decode, read_bytes
+from innerloop.data.folder import read_files
+from innerloop.data.pictures import BadPictureError, decode, flatten, read_bytes
 from innerloop.data.source import ImageSource
 
 Digest = bytes

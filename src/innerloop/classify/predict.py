@@ -31,8 +31,7 @@ from innerloop.classify.sureness import Mistake, confusion_table, mistakes_in
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.files import write_text_atomic
 from innerloop.core.formatting import table_cell
-from innerloop.data.folder import FolderOptions, check_folder, examples_in
-from innerloop.data.folder_look import Bad, OnBad, look_at_heads, unreadable
+from innerloop.data.folder import Bad, FolderOptions, OnBad, check_folder, examples_in, read_heads, unreadable
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.opening import open_source
 from innerloop.data.pictures import is_picture, is_taken_for_picture
@@ -236,7 +235,7 @@ def list_pictures(paths: Sequence[Path], on_bad: OnBad = "refuse") -> tuple[list
             files += inside
     if not paths:
         problems.add("give at least one picture to label.")
-    heads, bad = look_at_heads(Path(), [str(file) for file in files], on_bad)
+    heads, bad = read_heads(Path(), [str(file) for file in files], on_bad)
     good = [file for file in files if str(file) in heads]
     if bad and (on_bad == "refuse" or not good):
         with problems.collect():

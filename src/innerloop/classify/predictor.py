@@ -22,10 +22,9 @@ from innerloop.classify.sureness import Sureness, sureness_of
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.types import Buffers, Params
-from innerloop.data.folder_look import refuse_two_labels
+from innerloop.data.folder import refuse_two_labels
 from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import Colour
-from innerloop.data.preparing import prepare
+from innerloop.data.pictures import Colour, prepare
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.heads import HEADS, head_scores
 from innerloop.evaluation.labelling import (

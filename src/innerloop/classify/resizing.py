@@ -99,7 +99,7 @@ def can_resize(how: Preprocessing) -> bool:
 def resized(pictures: Tensor, how: Preprocessing) -> Tensor:
     """Pictures ``(n, H, W, C)`` of 8 bits, of any one size → ``(n, C, height, width)`` in 0…255, float64.
 
-    The numbers are those of :func:`innerloop.data.preparing.prepare`.
+    The numbers are those of :func:`innerloop.data.pictures.prepare`.
 
     >>> resized(torch.full((1, 3, 5, 1), 7, dtype=torch.uint8), Preprocessing((2, 2))).flatten().tolist()
     [7.0, 7.0, 7.0, 7.0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from innerloop.classify.resizing import FILTERS, can_resize, resized
+from innerloop.classify.graph import FILTERS, can_resize, resized
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.pictures import fit_picture, prepare
 

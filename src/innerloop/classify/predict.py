@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from innerloop.classify.backbones import open_backbone
+from innerloop.classify.backbones import BACKBONE, open_backbone
 from innerloop.classify.card import about_model, card, card_file, refuse_to_overwrite
 from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model, write_predictor
@@ -48,9 +48,6 @@ from innerloop.report.prediction_page import (
 )
 from innerloop.runs.manifest import now, version_of
 from innerloop.runs.pages import check_page
-
-BACKBONE = "efficientnet-lite0"
-"""Where nobody names a network."""
 
 Say = Callable[[str], None]
 

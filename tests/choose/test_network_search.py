@@ -22,7 +22,7 @@ from innerloop.choose.trials import Costs, map_jobs, shorten
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain
-from innerloop.core.words import seconds_in
+from innerloop.core.formatting import seconds_in
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.recipe.library import named
 from innerloop.runs.process import sole_writer

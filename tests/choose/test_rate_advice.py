@@ -44,7 +44,7 @@ from innerloop.testing.closeness import (
     assert_trees_equal,
 )
 from innerloop.theory.rate.estimate import split_moments
-from innerloop.theory.rate.features import (
+from innerloop.theory.rate.tangent_features import (
     gradient_size,
     head_scales,
     head_stacks,

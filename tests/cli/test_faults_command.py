@@ -15,7 +15,7 @@ import pytest
 
 from innerloop.cli.main import GROUPS, VERBS, main
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_cache
+from innerloop.core.paths import user_cache
 from innerloop.data.arrays import from_arrays
 from innerloop.data.source import ImageSource
 from innerloop.experiment.recipe.grammar import read_value

@@ -16,8 +16,8 @@ from innerloop.choose.records import Session
 from innerloop.choose.trials import Costs, Left, Trial, TrialResult, run_trials
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_json_atomic
+from innerloop.core.formatting import duration
 from innerloop.core.statistics import Interval, paired_difference
-from innerloop.core.words import duration
 from innerloop.experiment.recipe.schema import Recipe
 
 LEAST_STEPS = 20
@@ -212,7 +212,7 @@ def place(result: TrialResult, better: int = 1) -> tuple[bool, float]:
     return (result.mean is None, 0.0 if result.mean is None else -better * result.mean)
 
 
-class Course(NamedTuple):
+class RacePlan(NamedTuple):
     """What a race is run on, and how people are told of it.
 
     Attributes:
@@ -236,7 +236,7 @@ class Course(NamedTuple):
     left: Left = None
 
 
-def run_race(racers: Sequence[Racer], course: Course, session: Session) -> list[Racer]:
+def run_race(racers: Sequence[Racer], course: RacePlan, session: Session) -> list[Racer]:
     """Trains rung by rung; the order within every field, those first that came furthest and did best.
 
     One that had no time even for its first rung is left out.
@@ -277,7 +277,7 @@ def run_race(racers: Sequence[Racer], course: Course, session: Session) -> list[
 def judge_fresh(
     racers: Sequence[Racer],
     finalists: Sequence[Racer],
-    course: Course,
+    course: RacePlan,
     session: Session,
     *,
     episodes: int | None = None,

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from innerloop.choose.request import Request
 from innerloop.choose.settings import AdviseSettings, SpaceSettings, model_for
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, write_json_atomic
+from innerloop.core.resources import available_cores
 from innerloop.data.source import ImageSource
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.trust import admit
@@ -165,7 +165,7 @@ def check_pictures(run: Path, source: ImageSource) -> None:
         )
 
 
-class Hands(NamedTuple):
+class Workers(NamedTuple):
     """Who carries out trials: how many at a time, and on which cluster, if it is one."""
 
     workers: int
@@ -173,17 +173,17 @@ class Hands(NamedTuple):
 
 
 @contextmanager
-def open_hands(workers: int | None, cluster: str | None) -> Iterator[Hands]:
+def open_hands(workers: int | None, cluster: str | None) -> Iterator[Workers]:
     """Processes of this machine, or the workers of a Dask cluster while the context lasts."""
     if cluster is None:
-        yield Hands(workers or available_cores())
+        yield Workers(workers or available_cores())
         return
     with open_executor(workers, cluster) as executor:
-        yield Hands(workers or slots(executor), executor)
+        yield Workers(workers or slots(executor), executor)
 
 
 def open_session(
-    run: Path, title: str, hands: Hands, *, show: bool, started: float
+    run: Path, title: str, hands: Workers, *, show: bool, started: float
 ) -> tuple[Session, Progress, RunLog]:
     """One more go at a run, and where people and the log are told of it."""
     log = RunLog(run / "log.txt")

@@ -21,8 +21,8 @@ from innerloop.choose.race import too_small
 from innerloop.choose.records import Session, decided
 from innerloop.choose.settings import SUMS, SearchSettings
 from innerloop.core.errors import UserError
+from innerloop.core.formatting import duration
 from innerloop.core.random import derive_seed
-from innerloop.core.words import duration
 
 SHARE = 0.25
 """Of the budget that scoring may take."""

@@ -30,8 +30,8 @@ from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.words import recipe_words
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.executors import OutOfTimeError, as_finished, open_executor
-from innerloop.training.execution.group import apart
 from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.rank_group import apart
 from innerloop.training.state import TrainState, in_order, state_from
 
 PLAN = Plan("loop", 1)

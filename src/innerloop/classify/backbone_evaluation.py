@@ -16,8 +16,8 @@ from torch import Tensor
 from innerloop.choose.rates import as_trained
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.features import TimeLeft, extract
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import Problems, UserError
+from innerloop.core.resources import available_cores
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.features import Rows
@@ -73,7 +73,7 @@ def evaluate_backbone(
     the size and colour it is stored in, and goes through the network once: features are kept on disk.
 
     Args:
-        backbone: from :func:`innerloop.classify.old_features.open_backbone`, or its name.
+        backbone: from :func:`innerloop.classify.open_backbone`, or its name.
         source: the pictures.
         protocol: ways, shots, head and so on; its ``norm`` is the backbone's.
         split: which classes.
@@ -81,7 +81,7 @@ def evaluate_backbone(
             pictures are those of the source.
         kinds: a mixture of kinds of tasks instead of the protocol's one.
         balanced: as in ``few_shot_sampler``.
-        cache: whether features are kept, as in :func:`innerloop.classify.old_features.extract`.
+        cache: whether features are kept, as in :func:`innerloop.classify.extract`.
         progress: told how many features are computed.
         device: where the network computes.
         plan: how many cores to use; all if omitted.

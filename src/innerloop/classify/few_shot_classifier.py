@@ -20,7 +20,7 @@ from innerloop.classify.export import export_predictor
 from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model, write_predictor
 from innerloop.classify.heads import LEARNER, head_settings, recipe_with, settings_in
-from innerloop.classify.items import label_array, list_labels, sorted_labels
+from innerloop.classify.inputs import label_array, list_labels, sorted_labels
 from innerloop.classify.predict import BACKBONE
 from innerloop.classify.predictor import (
     UNSURE_BELOW,
@@ -33,10 +33,10 @@ from innerloop.classify.predictor import (
 )
 from innerloop.classify.results import find_copies
 from innerloop.classify.sureness import ExpectedAccuracy, copies_lines
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
-from innerloop.core.telling import tell
+from innerloop.core.paths import user_path
+from innerloop.core.resources import available_cores
+from innerloop.core.stderr import tell
 from innerloop.data.arrays import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.layouts.layout import Progress, silent
@@ -67,7 +67,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         backbone: the name of a pretrained one (``efficientnet-lite0``, ``hf:NAME-or-FOLDER`` …), a
-            :class:`~innerloop.classify.old_features.Backbone`, or a network that :meth:`pretrain` or a run
+            :class:`~innerloop.classify.Backbone`, or a network that :meth:`pretrain` or a run
             trained.
         head: ``logistic``, ``svm``, ``svc``, ``ridge``, ``centroid`` or ``cosine`` on features; ``finetune``
             moves the whole network; ``learner`` adapts as it was trained to (prototypes after ``pretrain``).

@@ -118,7 +118,7 @@ def recipe_with(
         raise UserError(text) from None
 
 
-class Method(NamedTuple):
+class Adaptation(NamedTuple):
     """A learner, what reports call it, and which head it is if it is one on frozen features."""
 
     learner: Learner
@@ -128,13 +128,13 @@ class Method(NamedTuple):
 
 def method_for(
     settings: HeadSettings, recipe: Recipe | None, network: Network, ways: int, outputs: int, source: str
-) -> Method:
+) -> Adaptation:
     """How a network learns this many classes; ``recipe`` is what trained it, None for published weights."""
     kind, C, normalise, lr, steps, _ = settings
     if kind == FINE_TUNING:
-        return Method(fine_tune(network, ways, lr, steps, normalise), f"finetune, {steps} steps")
+        return Adaptation(fine_tune(network, ways, lr, steps, normalise), f"finetune, {steps} steps")
     if kind == LEARNER and recipe is None:
-        return Method(protonet(network, ways), "protonet")
+        return Adaptation(protonet(network, ways), "protonet")
     if kind == LEARNER and recipe and recipe.tasks.family == "few-shot" and learns(recipe.inner.method):
         method = recipe.inner.method
         if uses_head(method) and ways > outputs:
@@ -143,11 +143,11 @@ def method_for(
                 "new last layer (add eval.head=logistic; in Python: head='logistic')."
             )
         learner = build_learner(recipe.inner, network, test_steps(recipe), ways)
-        return Method(in_label_orders(recipe, learner, outputs), method)
+        return Adaptation(in_label_orders(recipe, learner, outputs), method)
     # plain supervision has no way of its own to adapt
     name = "logistic" if kind == LEARNER else kind
     words = f"{name} head" + (f", C={C:g}" if HEADS[name].penalised else "")
-    return Method(head_learner(network, ways, name, C, normalise), words, name)
+    return Adaptation(head_learner(network, ways, name, C, normalise), words, name)
 
 
 Fields = dict[str, bool | list[str]]

@@ -30,7 +30,7 @@ from innerloop.classify.results import (
 from innerloop.classify.sureness import Mistake, confusion_table, mistakes_in
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.files import write_text_atomic
-from innerloop.core.telling import table_cell
+from innerloop.core.formatting import table_cell
 from innerloop.data.folder import FolderOptions, check_folder, examples_in
 from innerloop.data.folder_look import Bad, OnBad, look_at_heads, unreadable
 from innerloop.data.layouts.layout import Progress, silent

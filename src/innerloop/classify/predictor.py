@@ -16,8 +16,8 @@ from torch import Tensor
 from innerloop.classify.backbones import Backbone, pack_backbone, unpack_backbone
 from innerloop.classify.cross_validation import CurvePoint, HeldOut, copies_of, hold_out, learning_curve
 from innerloop.classify.features import extract
-from innerloop.classify.heads import HeadSettings, Method, method_for, pack_state, unpack_state
-from innerloop.classify.items import batch_of, items_of, place_labels
+from innerloop.classify.heads import Adaptation, HeadSettings, method_for, pack_state, unpack_state
+from innerloop.classify.inputs import batch_of, pictures_in, place_labels
 from innerloop.classify.sureness import Sureness, sureness_of
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
@@ -33,7 +33,7 @@ from innerloop.evaluation.labelling import (
     check_numbers,
     check_weights,
     in_parts,
-    labelled,
+    most_probable,
     tempered_head,
 )
 from innerloop.experiment.model import build_network
@@ -71,7 +71,7 @@ class Examples(NamedTuple):
     y: Tensor
 
 
-class Classes(NamedTuple):
+class Classifier(NamedTuple):
     """Classes: the settings that they were learned by, what became of the examples, and how sure that is."""
 
     names: list[Any]
@@ -99,7 +99,7 @@ class Predictor(NamedTuple):
     head: HeadSettings
     source: str
     recipe: Recipe | None = None
-    classes: Classes | None = None
+    classes: Classifier | None = None
     arguments: dict[str, Any] = {}  # noqa: RUF012
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -143,7 +143,7 @@ class Predictor(NamedTuple):
 
     # before classes are learned
 
-    def method(self, ways: int) -> Method:
+    def method(self, ways: int) -> Adaptation:
         """How it learns this many classes."""
         return method_for(self.head, self.recipe, self.network, ways, self.outputs, self.source)
 
@@ -154,7 +154,7 @@ class Predictor(NamedTuple):
         """
         how = self.backbone.preprocessing
         if self.recipe is None:
-            ready = [prepare(item.picture(), how) for item in items_of(pictures)]
+            ready = [prepare(item.image(), how) for item in pictures_in(pictures)]
             return self.backbone.standardised(np.stack(ready), self.dtype)
         device = self._last_layer.device
         return self.scale(device)(batch_of(pictures, how, self.dtype).to(device))
@@ -222,11 +222,11 @@ class Predictor(NamedTuple):
         _check_lengths(x, labels)
         with torch.no_grad():
             state = method.learner.adapt(params, buffers, x, y.to(x.device))
-        return self._replace(classes=Classes(known, self.head, state, counts))
+        return self._replace(classes=Classifier(known, self.head, state, counts))
 
     def fit_more(
         self,
-        known: Classes,
+        known: Classifier,
         pictures: Any,
         labels: Sequence[Any],
         names: list[Any],
@@ -274,12 +274,12 @@ class Predictor(NamedTuple):
             copies = copies_of(z, y, pictures=self.recipe is None)
             sure = sureness_of(z, y, names, head, head.seed, copies=copies)
         counts = torch.bincount(y, minlength=len(names)).tolist()
-        return self._replace(classes=Classes(names, self.head, state, counts, Examples(z, y), sure))
+        return self._replace(classes=Classifier(names, self.head, state, counts, Examples(z, y), sure))
 
     # once classes are learned
 
     @property
-    def learned(self) -> Classes:
+    def learned(self) -> Classifier:
         """The classes, which must have been learned."""
         if self.classes is None:
             raise UserError(
@@ -289,7 +289,7 @@ class Predictor(NamedTuple):
         return self.classes
 
     @property
-    def learned_by(self) -> Method:
+    def learned_by(self) -> Adaptation:
         """How the classes were learned."""
         classes = self.learned
         return self._replace(head=classes.head).method(len(classes.names))
@@ -371,13 +371,13 @@ class Predictor(NamedTuple):
         """
         made, far = self._judge(pictures, progress)
         limit = self.unsure_below if unsure_below is None else unsure_below
-        places, confidence, improbable = labelled(made, limit)
+        places, confidence, improbable = most_probable(made, limit)
         unknown, names = far.tolist(), self.learned.names
         unsure = [a or b for a, b in zip(improbable, unknown, strict=True)]
         return Prediction([names[i] for i in places], confidence, unsure, made.numpy(), unknown)
 
 
-def _restored(network: Any, fields: Any, classes: Classes | None, state: Any, arguments: Any) -> Predictor:
+def _restored(network: Any, fields: Any, classes: Classifier | None, state: Any, arguments: Any) -> Predictor:
     """What :meth:`Predictor.__reduce__` took apart."""
     head, source, recipe = fields
     if recipe is None:

@@ -13,7 +13,7 @@ from innerloop.cli.options import Json, Page, Quiet, Settings, Trust, check_sett
 from innerloop.cli.output import Result, carry_out, table, write, write_part
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_text_atomic
-from innerloop.core.words import duration, score_text
+from innerloop.core.formatting import duration, score_text
 from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:

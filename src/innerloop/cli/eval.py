@@ -13,7 +13,7 @@ from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_evaluation
 from innerloop.core.errors import UserError
-from innerloop.core.words import difference_text, score_text
+from innerloop.core.formatting import difference_text, score_text
 from innerloop.experiment.recipe.judging import has_pictures, with_pictures
 from innerloop.experiment.recipe.library import look_at
 from innerloop.runs.directory import find_run

@@ -11,7 +11,7 @@ from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.cli.predict_options import Support, UnsureBelow, place_of
 from innerloop.cli.ranks import typed_command
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 
 Model = Annotated[
     str,

@@ -23,8 +23,8 @@ from innerloop.cli.predict_options import (
 )
 from innerloop.cli.ranks import typed_command
 from innerloop.core.errors import UserError
-from innerloop.core.faults import shortened
-from innerloop.core.place import user_path
+from innerloop.core.formatting import shorten
+from innerloop.core.paths import user_path
 
 
 def predict(
@@ -109,7 +109,7 @@ SHOWN = 5
 LONGEST = 300
 """Characters of a class on a terminal; no folder's has as many, one in a saved model may have millions."""
 NAMING = ("classes", "support", "expected", "copies", "truth")
-"""Parts of the answer that name classes; paths of files are never shortened."""
+"""Parts of the answer that name classes; paths of files are never shorten."""
 
 
 def _refuse_several(*named: str | None) -> None:
@@ -120,7 +120,7 @@ def _refuse_several(*named: str | None) -> None:
 def _short(value: Any) -> Any:
     """The same with the middle of enormous names left out."""
     if isinstance(value, str):
-        return shortened(value, LONGEST)
+        return shorten(value, LONGEST)
     if isinstance(value, dict):
         return {_short(key): _short(item) for key, item in value.items()}
     return [_short(item) for item in value] if isinstance(value, list) else value

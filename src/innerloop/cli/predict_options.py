@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 
 Words = Annotated[
     list[str] | None,

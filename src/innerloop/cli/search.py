@@ -11,7 +11,7 @@ import typer
 from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write
 from innerloop.core.errors import UserError
-from innerloop.core.words import duration, score_text
+from innerloop.core.formatting import duration, score_text
 
 if TYPE_CHECKING:
     from innerloop.choose.request import Request

@@ -8,7 +8,7 @@ import typer
 
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write
-from innerloop.core.words import difference_text, score_text
+from innerloop.core.formatting import difference_text, score_text
 
 Jobs = Annotated[
     int | None,

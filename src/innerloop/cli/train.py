@@ -7,7 +7,7 @@ import sys
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, write
 from innerloop.cli.ranks import start_ranks
-from innerloop.core.words import score_text
+from innerloop.core.formatting import score_text
 from innerloop.experiment.recipe.library import read_recipe
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import Problems, UserError
 from innerloop.data.folder_look import Head, OnBad, look_at_heads, shared, shared_pictures, unreadable
-from innerloop.data.folder_tree import Scanned, by_class, class_names, groups_of, scan
+from innerloop.data.folder_tree import FolderContents, by_class, class_names, groups_of, scan
 from innerloop.data.layouts.layout import Layout, Progress, cores
 from innerloop.data.pictures import (
     GREY_MODES,
@@ -42,7 +42,7 @@ class FolderOptions(NamedTuple):
     leave_out: int = 0
 
 
-class Classes(NamedTuple):
+class FolderClasses(NamedTuple):
     """The classes of a folder, before any picture is converted."""
 
     names: list[str]
@@ -68,7 +68,7 @@ class Classes(NamedTuple):
         return median_low(min(size) for size, _ in self.heads)
 
 
-def classes_in(root: Path, scanned: Scanned, options: FolderOptions) -> Classes:
+def classes_in(root: Path, scanned: FolderContents, options: FolderOptions) -> FolderClasses:
     """Looks at every picture's head, and sorts the pictures into classes."""
     problems, paths = Problems(), [item.path for item in scanned.files]
     heads, bad = look_at_heads(root, paths, options.on_bad)
@@ -87,11 +87,11 @@ def classes_in(root: Path, scanned: Scanned, options: FolderOptions) -> Classes:
     with problems.collect():
         names, members, splits = _sorted_by_class(root, scanned, good, options)
     problems.refuse()
-    return Classes(names, members, [heads[path] for own in members for path in own], splits)
+    return FolderClasses(names, members, [heads[path] for own in members for path in own], splits)
 
 
 def _sorted_by_class(
-    root: Path, scanned: Scanned, good: set[str], options: FolderOptions
+    root: Path, scanned: FolderContents, good: set[str], options: FolderOptions
 ) -> tuple[list[str], list[list[str]], Splits | None]:
     """Names of the classes, their good pictures, and the splits that folders say."""
     labelled = by_class(root, [item.path for item in scanned.files])
@@ -132,7 +132,7 @@ def examples_in(root: Path, options: FolderOptions) -> dict[str, list[Path]]:
     }
 
 
-def folder_layout(root: Path, scanned: Scanned, options: FolderOptions) -> Layout:
+def folder_layout(root: Path, scanned: FolderContents, options: FolderOptions) -> Layout:
     """Look at every picture's head, and lay the classes out."""
     classes = classes_in(root, scanned, options)
     rows = [path for paths in classes.members for path in paths]

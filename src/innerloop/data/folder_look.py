@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.data.layouts.layout import cores
 from innerloop.data.pictures import (
     ENORMOUS,

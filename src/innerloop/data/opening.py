@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue, published_splits
 from innerloop.data.folder import FolderOptions, folder_layout
 from innerloop.data.folder_look import OnBad

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue
-from innerloop.data.folder import Classes, FolderOptions, classes_in
+from innerloop.data.folder import FolderClasses, FolderOptions, classes_in
 from innerloop.data.folder_look import OnBad
 from innerloop.data.folder_tree import fingerprint, groups_of, scan
 from innerloop.data.opening import ALL, TEST, open_source, own_store
@@ -59,7 +59,7 @@ def survey(
 
 
 @functools.lru_cache(maxsize=2)
-def _looked(root: Path, options: FolderOptions, holds: str) -> Classes:
+def _looked(root: Path, options: FolderOptions, holds: str) -> FolderClasses:
     """The classes of a folder; a command asks several times. ``holds`` is another when the folder changes."""
     del holds
     return classes_in(root, scan(root), options)
@@ -84,7 +84,7 @@ def _of_source(source: ImageSource) -> _Seen:
     return _Seen(source.class_names, source.counts.tolist(), parts, groups, side, channels == 1, False)
 
 
-def _of_folder(classes: Classes, given: Splits | None) -> _Seen:
+def _of_folder(classes: FolderClasses, given: Splits | None) -> _Seen:
     groups, names = groups_of(classes.names)
     return _Seen(
         classes.names,
@@ -97,12 +97,12 @@ def _of_folder(classes: Classes, given: Splits | None) -> _Seen:
     )
 
 
-def _side(classes: Classes) -> int:
+def _side(classes: FolderClasses) -> int:
     """Of all pictures, else of one in the middle by size, within bounds."""
     return max(SMALLEST, min(LARGEST, classes.side or classes.shorter))
 
 
-def _given(classes: Classes, splits: str | None, split_file: str | None) -> Splits | None:
+def _given(classes: FolderClasses, splits: str | None, split_file: str | None) -> Splits | None:
     """The splits that the user has asked for; None where we divide."""
     if split_file is not None:
         return read_split_file(user_path(split_file), classes.names)

@@ -12,7 +12,7 @@ from torch import Tensor
 from innerloop.core.losses import accuracy, get_loss, score
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.evaluation.features import FeatureCache, Pictures, Rows, cached_features, finite_problems
-from innerloop.evaluation.grid import Setting, grid_of, judge_grid
+from innerloop.evaluation.grid import GridPoint, grid_of, judge_grid
 from innerloop.evaluation.heads import HEADS, fit_heads, head_scores, unit, unit_scores
 from innerloop.evaluation.labelling import marks
 from innerloop.evaluation.protocol import Protocol
@@ -20,8 +20,8 @@ from innerloop.learners.fine_tuning import fine_tune
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 from innerloop.tasks.episodes import EpisodeRows
+from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.tasks import map_tasks
 
 AT_ONCE = 200
 """Heads that are fitted at a time under a grid of settings, to bound memory."""
@@ -173,7 +173,7 @@ def head_accuracy(
         cells, unconverged = _grid(z, y, q, truth, ways, protocol)
         table = torch.full((len(scores), cells.shape[1]), torch.nan, dtype=torch.float64, device=z.device)
         table[finite] = cells
-        own = Setting(protocol.C, protocol.normalise)
+        own = GridPoint(protocol.C, protocol.normalise)
         which = -1 if protocol.ensemble else grid_of(protocol).index(own)
         return Verdict(table[:, which], unconverged, table)
     fitted = fit_heads(z, y, ways, protocol.head, protocol.C, protocol.normalise and not ready)

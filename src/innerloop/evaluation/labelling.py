@@ -30,7 +30,7 @@ class FittedHead(NamedTuple):
     buffers: Buffers
 
 
-class Labelled(NamedTuple):
+class Labels(NamedTuple):
     """Per picture: the place of its most probable class, that probability, and whether to disbelieve it."""
 
     places: list[int]
@@ -83,15 +83,15 @@ def in_parts(predict: Callable[[Tensor], Tensor], x: Tensor, norm: str, size: in
         return torch.cat([predict(part) for part in ([x] if norm in KINDS else x.split(size))])
 
 
-def labelled(probabilities: Tensor, unsure_below: float) -> Labelled:
+def most_probable(probabilities: Tensor, unsure_below: float) -> Labels:
     """The most probable class of each row; one that is no number is never sure.
 
-    >>> labelled(torch.tensor([[0.2, 0.8], [0.5, torch.nan]]), 0.5).unsure
+    >>> most_probable(torch.tensor([[0.2, 0.8], [0.5, torch.nan]]), 0.5).unsure
     [False, True]
     """
     best = probabilities.max(-1)
     confidence = [float(p) for p in best.values]
-    return Labelled([int(i) for i in best.indices], confidence, [not p >= unsure_below for p in confidence])
+    return Labels([int(i) for i in best.indices], confidence, [not p >= unsure_below for p in confidence])
 
 
 def check_numbers(probabilities: Tensor, whose: str) -> None:

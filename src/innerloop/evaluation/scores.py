@@ -17,9 +17,9 @@ from innerloop.evaluation.labelling import Predicted, marks, predicted
 from innerloop.learners.base import Learner
 from innerloop.learners.orders import mean_prediction, relabelled
 from innerloop.tasks.sampler import Sampler
+from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan, torch_threads
 from innerloop.training.execution.ranks import ROUND, shared_out
-from innerloop.training.execution.tasks import map_tasks
 
 
 class GridRow(NamedTuple):

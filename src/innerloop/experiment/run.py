@@ -43,8 +43,9 @@ from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.process import alive, sole_writer
 from innerloop.runs.progress import Progress, RunLog, progress
 from innerloop.runs.tracking import check_followers
-from innerloop.training.execution.plan import Plan, check_compiler
-from innerloop.training.execution.warned import worker_warnings
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.probes import check_compiler
+from innerloop.training.execution.worker_pool import worker_warnings
 from innerloop.training.state import TrainState, in_order, state_from
 
 

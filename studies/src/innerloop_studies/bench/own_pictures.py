@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from innerloop.core.children import python_command
-from innerloop.core.cores import available_cores
+from innerloop.core.child_processes import python_command
+from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Report, Row, Say, Side, Timing, better, busy, comparison
 from innerloop_studies.bench.worker import Answer, Spec, Worker, busy_seconds, keep_freed_memory, serve

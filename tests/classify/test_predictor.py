@@ -47,7 +47,7 @@ TINY = [
         "run.compile=off",
         "run.threads=1",
     ),
-    *("run.dtype=float64", "tasks.minibatch=8"),
+    "run.dtype=float64",
 ]
 RUNS = {
     "protonet": ("omniglot-protonet", ["model.filters=4"]),
@@ -55,7 +55,12 @@ RUNS = {
     "anil, standardised": ("cifar-fs-anil", ["model.filters=4", "data.standardise=true"]),
     "supervised resnet12": (
         "cifar-fs-supervised-thin",
-        ["model.kind=resnet12", "model.settings.widths=[2, 2, 4, 4]", "data.augment=none"],
+        [
+            "model.kind=resnet12",
+            "model.settings.widths=[2, 2, 4, 4]",
+            "data.augment=none",
+            "tasks.minibatch=8",
+        ],
     ),
 }
 NAMES = ["ant", "bee", "cat"]

@@ -147,8 +147,11 @@ def _reopen(run: Path, read: Callable[[dict[str, Any]], Value], instead: str, al
         raise UserError(f"{run} is finished: `innerloop report {run}` makes its page again.")
     if status == "running" and not alone:
         raise UserError(f"{run} is still running (process {manifest.get('pid')}): stop that first.")
+    asked = manifest.get("asked") or {}
     try:
-        return read(manifest["asked"])
+        if not isinstance(asked["recipe"], dict):
+            raise TypeError(asked["recipe"])
+        return read(asked)
     except (KeyError, TypeError, ValidationError):
         raise UserError(f"{run / 'manifest.json'} does not say what was asked: {instead}.") from None
 

@@ -189,8 +189,9 @@ def support_options(overrides: Sequence[str]) -> FolderOptions:
     >>> support_options(["data.on_bad=skip", "eval.head=ridge"]).on_bad
     'skip'
     """
+    pictures = {"tasks": {"family": "few-shot"}}
     data = make_recipe(
-        {}, [item for item in overrides if item.startswith(("data.on_bad=", "data.leave_out="))]
+        pictures, [item for item in overrides if item.startswith(("data.on_bad=", "data.leave_out="))]
     )
     return EXAMPLES._replace(on_bad=data.data.on_bad, leave_out=data.data.leave_out)
 

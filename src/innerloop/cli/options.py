@@ -39,7 +39,7 @@ Page = Annotated[
 Keys = Annotated[bool, typer.Option("--keys", help="List the settings of this verb, and stop.")]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", min=1, help="Trained at a time, by default one per core; jobs of slurm."),
+    typer.Option("--jobs", "-j", min=1, help="How many to train at a time; by default one per core."),
 ]
 Cluster = Annotated[
     str | None,

@@ -322,8 +322,8 @@ def keep_race(run: Path, racers: Sequence[Racer]) -> None:
 def lead(first: Sequence[float], second: Sequence[float], better: int = 1) -> Interval | None:
     """By how much the first is better on the tasks that both have; None where these are fewer than two.
 
-    >>> str(lead([0.6, 0.8, 0.5], [0.5, 0.7, 0.4]))
-    '0.10 ± 0.00 (95 % CI, n=3)'
+    >>> str(lead([0.75, 1.0, 0.5], [0.5, 0.5, 0.5]))
+    '0.25 ± 0.62 (95 % CI, n=3)'
     """
     n = min(len(first), len(second))
     if n < 2:

@@ -112,8 +112,10 @@ def reopen(run: Path, *, trust: bool = False, alone: bool = False) -> Request[An
     advice = kind_of(run) == ADVISE
     model: type[AdviseSettings | SpaceSettings]
     more: dict[str, Any]
+    asked = manifest.get("asked") or {}
     try:
-        asked = manifest["asked"]
+        if not isinstance(asked["recipe"], dict):
+            raise TypeError(asked["recipe"])
         given = asked["settings"]
         model = AdviseSettings if advice else model_for(asked["validate"], given["space"]["name"])
         settings = model.model_validate(given)

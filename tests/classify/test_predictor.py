@@ -18,9 +18,9 @@ from PIL import Image
 import innerloop.experiment.pictures as picture_data
 from innerloop.classify import FewShotClassifier
 from innerloop.classify.card import card_file
-from innerloop.classify.few_shot_classifier import recipe_for
 from innerloop.classify.files import predictor_from
 from innerloop.classify.heads import pack_state, unpack_state
+from innerloop.classify.pretraining import recipe_for
 from innerloop.cli.main import main
 from innerloop.cli.predict import names_a_model
 from innerloop.core.errors import UserError

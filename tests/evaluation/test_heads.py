@@ -214,7 +214,7 @@ def test_fine_tuning_without_steps_is_nearest_centroid(source: ImageSource) -> N
 def test_heads_that_are_no_solutions_are_counted(
     source: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import innerloop.evaluation.judges as module
+    import innerloop.evaluation.frozen as module
     from innerloop.experiment.recipe.protocols import evaluation_line
 
     net = network()

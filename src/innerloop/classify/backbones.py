@@ -416,3 +416,7 @@ def read_backbone(path: Path, *, trust: bool = False) -> Backbone:
     except (OSError, SafetensorError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}.") from None
     return unpack_backbone(about if isinstance(about, dict) else {}, tensors, str(path), trust=trust)
+
+
+BACKBONE = "efficientnet-lite0"
+"""Where nobody names a network."""

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from innerloop.classify.inputs import Digest, Picture
+from innerloop.classify.inputs import Digest, PictureInput
 from innerloop.core.errors import fault_message
 from innerloop.core.files import check_plain_file, read_plain_file, try_lock, write_json_atomic
 from innerloop.core.stderr import tell
@@ -160,7 +160,7 @@ class FileState(NamedTuple):
 
 
 def digests(
-    items: Sequence[Picture], folder: Path | None, workers: int, clock: Callable[[], float] = time.time
+    items: Sequence[PictureInput], folder: Path | None, workers: int, clock: Callable[[], float] = time.time
 ) -> list[Outcome]:
     """What stands for each picture; files are only read if they are new or have changed."""
     if folder is None:
@@ -185,14 +185,14 @@ def digests(
     return [fresh[i] if outcome is None else outcome for i, outcome in enumerate(outcomes)]
 
 
-def _stood_for(item: Picture) -> Outcome:
+def _stood_for(item: PictureInput) -> Outcome:
     try:
         return item.digest()
     except BadPictureError as error:
         return str(error)
 
 
-def _state(item: Picture) -> FileState | None:
+def _state(item: PictureInput) -> FileState | None:
     """None for a picture that is no file, or that cannot be looked at: reading it says why."""
     if not isinstance(item.given, Path):
         return None

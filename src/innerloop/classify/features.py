@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from innerloop.classify.backbones import Backbone, Forward, open_backbone
 from innerloop.classify.cache import FeatureFiles, Outcome, digests, features_folder
-from innerloop.classify.inputs import Digest, Picture, pictures_in
+from innerloop.classify.inputs import Digest, PictureInput, pictures_in
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
 from innerloop.core.resources import available_cores
-from innerloop.data.folder_look import OnBad, unreadable
+from innerloop.data.folder import OnBad, unreadable
 from innerloop.data.layouts.layout import Progress, cores, silent
-from innerloop.data.pictures import BadPictureError, in_threads
-from innerloop.data.preparing import prepare
+from innerloop.data.pictures import BadPictureError, in_threads, prepare
 from innerloop.training.execution.plan import Plan, torch_threads
 
 BATCH = 8
@@ -119,8 +118,8 @@ def _files(backbone: Backbone, folder: Path) -> FeatureFiles:
 
 
 def _waiting(
-    items: Sequence[Picture], outcomes: Sequence[Outcome], known: dict[Digest, Any]
-) -> list[tuple[Picture, Digest]]:
+    items: Sequence[PictureInput], outcomes: Sequence[Outcome], known: dict[Digest, Any]
+) -> list[tuple[PictureInput, Digest]]:
     """Pictures that must be computed, each content once."""
     left = {
         digest: item
@@ -131,11 +130,11 @@ def _waiting(
 
 
 def _parts(
-    waiting: Sequence[tuple[Picture, Digest]],
+    waiting: Sequence[tuple[PictureInput, Digest]],
     known: Container[Digest],
     outcomes: Sequence[Outcome],
     batch: int,
-) -> list[list[tuple[Picture, Digest]]]:
+) -> list[list[tuple[PictureInput, Digest]]]:
     """Pictures that go through the network together: the same ones after an interruption as without it.
 
     The last bits of a picture's features depend on how many go with it. So all pictures are divided, those
@@ -144,8 +143,8 @@ def _parts(
     """
     every = list(dict.fromkeys(one for one in outcomes if isinstance(one, bytes)))
     items = {digest: (item, digest) for item, digest in waiting}
-    whole: list[list[tuple[Picture, Digest]]] = []
-    single: list[tuple[Picture, Digest]] = []
+    whole: list[list[tuple[PictureInput, Digest]]] = []
+    single: list[tuple[PictureInput, Digest]] = []
     for start in range(0, len(every), batch):
         part = every[start : start + batch]
         left = [items[digest] for digest in part if digest not in known]
@@ -157,7 +156,10 @@ def _parts(
 
 
 def _compute(
-    backbone: Backbone, forward: Callable[[], Forward], device: str, part: Sequence[tuple[Picture, Digest]]
+    backbone: Backbone,
+    forward: Callable[[], Forward],
+    device: str,
+    part: Sequence[tuple[PictureInput, Digest]],
 ) -> Done:
     """Decodes and prepares the pictures of a part, and computes their features."""
     ready: list[tuple[Digest, NDArray[np.uint8]]] = []
@@ -182,7 +184,7 @@ def _compute(
 
 def _gathered(
     backbone: Backbone,
-    items: Sequence[Picture],
+    items: Sequence[PictureInput],
     outcomes: Sequence[Outcome],
     known: dict[Digest, NDArray[np.float32] | str],
     on_bad: OnBad,

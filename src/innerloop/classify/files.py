@@ -23,14 +23,8 @@ from innerloop.classify.heads import (
 )
 from innerloop.classify.inputs import pack_labels, unpack_labels
 from innerloop.classify.model_path import find_model, model_file
-from innerloop.classify.predictor import (
-    Classifier,
-    Examples,
-    Predictor,
-    network_for,
-    trained_predictor,
-    trained_preprocessing,
-)
+from innerloop.classify.predictor import Classifier, Examples, Predictor, network_for
+from innerloop.classify.pretraining import trained_predictor, trained_preprocessing
 from innerloop.classify.sureness import Confusion, ExpectedAccuracy, Novelty, Share, Sureness
 from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import plain

@@ -16,26 +16,27 @@ from torch import Tensor
 from innerloop.classify.backbones import Backbone, pack_backbone, unpack_backbone
 from innerloop.classify.cross_validation import CurvePoint, HeldOut, copies_of, hold_out, learning_curve
 from innerloop.classify.features import extract
-from innerloop.classify.heads import Adaptation, HeadSettings, method_for, pack_state, unpack_state
+from innerloop.classify.heads import (
+    Adaptation,
+    FittedHead,
+    HeadSettings,
+    check_numbers,
+    check_weights,
+    in_parts,
+    method_for,
+    pack_state,
+    tempered_head,
+    unpack_state,
+)
 from innerloop.classify.inputs import batch_of, pictures_in, place_labels
 from innerloop.classify.sureness import Sureness, sureness_of
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
-from innerloop.core.types import Buffers, Params
-from innerloop.data.folder_look import refuse_two_labels
+from innerloop.data.folder import refuse_two_labels
 from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import Colour
-from innerloop.data.preparing import prepare
+from innerloop.data.pictures import prepare
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.heads import HEADS, head_scores
-from innerloop.evaluation.labelling import (
-    FittedHead,
-    check_numbers,
-    check_weights,
-    in_parts,
-    most_probable,
-    tempered_head,
-)
 from innerloop.experiment.model import build_network
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.sizes import Sizes
@@ -371,10 +372,12 @@ class Predictor(NamedTuple):
         """
         made, far = self._judge(pictures, progress)
         limit = self.unsure_below if unsure_below is None else unsure_below
-        places, confidence, improbable = most_probable(made, limit)
-        unknown, names = far.tolist(), self.learned.names
-        unsure = [a or b for a, b in zip(improbable, unknown, strict=True)]
-        return Prediction([names[i] for i in places], confidence, unsure, made.numpy(), unknown)
+        best, unknown, names = made.max(-1), far.tolist(), self.learned.names
+        confidence: list[float] = best.values.tolist()
+        unsure = [p < limit or is_far for p, is_far in zip(confidence, unknown, strict=True)]
+        return Prediction(
+            [names[i] for i in best.indices.tolist()], confidence, unsure, made.numpy(), unknown
+        )
 
 
 def _restored(network: Any, fields: Any, classes: Classifier | None, state: Any, arguments: Any) -> Predictor:
@@ -395,37 +398,6 @@ def _restored(network: Any, fields: Any, classes: Classifier | None, state: Any,
 def pretrained_predictor(backbone: Backbone, head: HeadSettings) -> Predictor:
     """A backbone with published weights."""
     return Predictor(backbone, head, backbone.name)
-
-
-def trained_predictor(
-    recipe: Recipe,
-    head: HeadSettings,
-    network: Network,
-    weights: tuple[Params, Buffers],
-    how: Preprocessing,
-    source: str,
-    words: str,
-) -> Predictor:
-    """The network that a recipe trained on pictures; ``words`` say which weights these are."""
-    seen = f"{recipe.data.name}, training classes"
-    settings = recipe.model.model_dump(exclude={"kind", "init"})
-    licence = "that of its training data"
-    backbone = Backbone(recipe.model.kind, network, *weights, how, words, seen, licence, settings)
-    return Predictor(backbone, head, source, recipe)
-
-
-def trained_preprocessing(
-    shape: Sequence[int], mean: Sequence[float] | None = None, std: Sequence[float] | None = None
-) -> Preprocessing:
-    """How picture files are brought to what training saw: the largest square in the middle.
-
-    >>> trained_preprocessing((28, 28, 1)).shape
-    (28, 28, 1)
-    """
-    height, width, channels = shape
-    mean, std = (None if values is None else tuple(values) for values in (mean, std))
-    colour: Colour = "grey" if channels == 1 else "rgb"
-    return Preprocessing((height, width), "fill", resample="lanczos", mean=mean, std=std, colour=colour)
 
 
 def sizes_for(how: Preprocessing, outputs: int, classes: int = 1) -> Sizes:

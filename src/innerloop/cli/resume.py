@@ -58,7 +58,7 @@ def resume(
     def work() -> Result:
         """Goes on with the advice, the search or the training."""
         place = find_run(run)
-        from innerloop.choose.records import is_advice, is_search
+        from innerloop.choose.session import is_advice, is_search
 
         if is_search(place):
             from innerloop.choose.network_search import resume_search

@@ -79,7 +79,7 @@ def search(
         from innerloop.choose.network_search import search_networks
 
         return search_networks(
-            asked, validate=validate, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began
+            asked, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began
         ).as_dict()
 
     carry_out(json, work, render_search)

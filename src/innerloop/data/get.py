@@ -15,6 +15,7 @@ import PIL
 from innerloop._version import __version__
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.data.archives import Archive
+from innerloop.data.arrays import npz_layout
 from innerloop.data.catalogue import (
     EMBEDDED,
     UNKNOWN,
@@ -30,11 +31,9 @@ from innerloop.data.hashing import content_hash, file_hash
 from innerloop.data.layouts import read_layout
 from innerloop.data.layouts.layout import Layout, Progress, silent, where
 from innerloop.data.listing import Got, Origin, Stored
-from innerloop.data.npz_layout import npz_layout
 from innerloop.data.place import data_folder, is_name
 from innerloop.data.source import map_array
-from innerloop.data.store import IMAGES, Index, build_store, read_index
-from innerloop.data.workspace import workspace
+from innerloop.data.store import IMAGES, Index, build_store, read_index, workspace
 
 OWN = "your own"
 

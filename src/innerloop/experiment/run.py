@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.choose.rates import provisional, refuse_unknown_rate, settled
-from innerloop.classify.backbone_evaluation import evaluate_backbone_run, judge_again, judge_only
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
+from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts

@@ -58,7 +58,7 @@ OBJECTIVES: dict[str, ObjectiveEntry] = {
         "nothing: no run trains them",
         "a head that `eval.head` fits in tests",
         "no inner problem",
-        "classify/backbone_evaluation.py",
+        "experiment/backbone_run.py",
     ),
 }
 """By their names in ``outer.objective``."""

@@ -151,9 +151,9 @@ def test_figure2_comes_out_either_way() -> None:
         bridge_fig2._point(Work("cpu", "cifar-fs", "MTL", 0), a_run(0.70, seconds), "5", 100.0)
         for seconds in (10.0, 50.0)
     ]
-    easy = bridge_fig2._rows(points, bridge_fig2.Peer(0.69, 100.0), "paper")
+    easy = bridge_fig2._rows(points, {"accuracy": 0.69, "seconds": 100.0}, "paper")
     assert [row.holds for row in easy] == [True, True, True]
-    hard = bridge_fig2._rows(points, bridge_fig2.Peer(0.75, 5.0), "paper")
+    hard = bridge_fig2._rows(points, {"accuracy": 0.75, "seconds": 5.0}, "paper")
     assert not hard[0].holds
 
 

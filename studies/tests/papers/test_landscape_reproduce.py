@@ -71,7 +71,7 @@ def test_figure_8_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_rows_of_table_3_say_their_rule_and_keep_to_it() -> None:
     by_method = {
-        name: table3.Trials(c + 1.9 * d, d, {"2000": e, "500": e + 2.1 * s})
+        name: {"coordinate": c + 1.9 * d, "deviation": d, "errors": {"2000": e, "500": e + 2.1 * s}}
         for name, (c, d, e, s) in table3.PUBLISHED.items()
     }
     rows = [row for row in table3._rows(by_method, 5, "cpu") if "within 2 published" in row.what]

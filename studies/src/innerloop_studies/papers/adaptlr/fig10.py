@@ -11,10 +11,11 @@ from innerloop.core.trees import count
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.report.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.rate.estimate import Range, merged_range
 from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
 from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
@@ -173,4 +174,4 @@ def _panel(case: str, results: Results) -> Panel:
     rates = [results.rates[i] for i in finite]
     curve = line(f"{results.steps} meta-steps", rates, [errors[i] for i in finite], half=half)
     title = f"{case}: error after one step (shaded: H.19)"
-    return panel("α", title, [curve], span=(low, high), log_x=True, log_y=True)
+    return loglog("α", title, [curve], span=(low, high))

@@ -44,8 +44,7 @@ def run(scale: str, say: Say) -> Reproduction:
                         "perfectly fitted, c = 0.35",
                         f"R² = {r2_pure:.2f}; with a floor, a + b/σ²: {r2_floor:.2f}",
                         r2_pure > 0.95,
-                        expected=False,
-                        reason="it falls to a floor, not to 0; the paper's own axis runs from 0.375 to 0.2",
+                        fails="it falls to a floor, not to 0; the paper's own axis runs from 0.375 to 0.2",
                     )
                 )
     panels = [

@@ -14,7 +14,7 @@ from innerloop.kernels.meta.kernel import mtl_kernel
 from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.types import Kernels
 from innerloop.theory.spectra import LIMIT_OFF_DIAGONAL, inverse_gap, log_slope
-from innerloop_studies.reproduce.rows import Row, row
+from innerloop_studies.reproduce.rows import Row, listed, row
 
 RESIDUAL = {
     "residual": "residual ReLU",
@@ -129,7 +129,7 @@ def gap_rows(gaps: dict[str, list[MeanError]]) -> list[Row]:
             row(
                 f"Corollary 1.1, {words}: the gap falls like 1/L",
                 "slope −1",
-                ", ".join(f"{m:.2f}" for m in means) + f" at L = {DEEP}; slope {slope:.2f}",
+                listed(means, ".2f") + f" at L = {DEEP}; slope {slope:.2f}",
                 -1.25 < slope < -0.8,
                 expected=not slow,
                 reason=LOG_DEPTH if slow else "holds if the slope lies between −1.25 and −0.8",

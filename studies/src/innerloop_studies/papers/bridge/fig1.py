@@ -29,7 +29,8 @@ from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.spectra import log_slope
 from innerloop_studies.papers.bridge.corollary import DEEP, RESIDUAL, gap_rows, residual_gaps
 from innerloop_studies.papers.bridge.shared import DIM, figure_1_tasks, halves, with_support
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.papers.figures import loglog
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Bridge, Figure 1: the gap of ANIL's and MTL's predictions against depth and λτ"
 VERSION = 1
@@ -181,7 +182,7 @@ def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) 
         row(
             "its size, five draws",
             "an independent check: 17.4, 8.4, 4.4, 3.6, 1.8, ±20 % for one draw",
-            ", ".join(f"{value:.1f}" for value in five),
+            listed(five, ".1f"),
             all(abs(a / b - 1) < 0.35 for a, b in zip(five, (17.4, 8.4, 4.4, 3.6, 1.8), strict=True)),
             reason="holds if every one is within 35 %" + ("" if draws >= 5 else f"; here {draws} draw only"),
         ),
@@ -195,10 +196,9 @@ def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) 
         row(
             "it falls like 1/L for independently drawn heads too",
             "slope −1 (the paper does not distinguish)",
-            ", ".join(f"{value:.1f}" for value in apart) + f"; slope {apart_slope:.2f}",
+            listed(apart, ".1f") + f"; slope {apart_slope:.2f}",
             -1.25 < apart_slope < -0.8,
-            expected=False,
-            reason="MTL's body then learns nothing for the test head (F_MTL = G); ANIL's does",
+            fails="MTL's body then learns nothing for the test head (F_MTL = G); ANIL's does",
         ),
     ]
 
@@ -218,7 +218,7 @@ def time_row(what: str, means: list[float], expected: bool = False, reason: str 
     return row(
         f"{what}: the gap grows with λτ",
         "grows",
-        ", ".join(f"{m:.3g}" for m in means) + f" at λτ = {TIMES}",
+        listed(means) + f" at λτ = {TIMES}",
         grows(means),
         expected=expected,
         reason=reason or "holds if it rises in all intervals but at most one, and overall by 2 %",
@@ -232,8 +232,7 @@ def time_rows(by_time: dict[str, list[MeanError]], off: float) -> list[Row]:
         "grows",
         f"Φ'_ANIL Φ_ANIL⁻¹(Y − G), formed from the kernels at λτ up to 0.1, is the same to {off:.0e}",
         off > 1e-3,
-        expected=False,
-        reason="it equals Φ'_MTL Θ⁻¹ Y for every λτ: the trend cannot come from Lemma 1",
+        fails="it equals Φ'_MTL Θ⁻¹ Y for every λτ: the trend cannot come from Lemma 1",
     )
     variants = list(by_time.items())[1:]
     return [lemma, *(time_row(name, [g.mean for g in gaps]) for name, gaps in variants)]
@@ -292,7 +291,7 @@ def drawn_rows(drawn: DrawnGaps, scale: str) -> list[Row]:
         row(
             f"Figure 1, left, the paper's way ({how}): the gap falls with L",
             "falls",
-            ", ".join(f"{value:.1f}" for value in by_depth) + f" at L = {DEPTHS}; slope {slope:.2f}",
+            listed(by_depth, ".1f") + f" at L = {DEPTHS}; slope {slope:.2f}",
             by_depth[-1] < by_depth[0],
         )
     ]
@@ -317,8 +316,7 @@ def _cancelled_row(cancelled: float, printed: list[MeanError]) -> Row:
         "grows",
         f"with λτ cancelled {cancelled:.4g}; as printed (float64) at most {off:.0e} off at λτ = {small}",
         off > 1e-3,
-        expected=False,
-        reason="λτ cancels; a difference below 10⁻³ is rounding",
+        fails="λτ cancels; a difference below 10⁻³ is rounding",
     )
 
 
@@ -328,7 +326,7 @@ def _printed_row(what: str, means: list[float]) -> Row:
     return row(
         what,
         "grows",
-        ", ".join(f"{m:.4g}" for m in means) + f" at λτ = {PRINTED_TIMES}",
+        listed(means, ".4g") + f" at λτ = {PRINTED_TIMES}",
         max(means) > 1.02 * means[0] and min(means) > 0.98 * means[0],
         reason=f"constant to 0.1 % up to λτ = {last:g}; what grows beyond is the rounding error of Φ_ANIL⁻¹, "
         "whose condition is e^{2λτ‖K‖} times that of Θ",
@@ -338,12 +336,10 @@ def _printed_row(what: str, means: list[float]) -> Row:
 def drawn_panels(drawn: DrawnGaps) -> list[Panel]:
     """The same two panels as with analytic kernels."""
     return [
-        panel(
+        loglog(
             "depth L",
             f"‖F_ANIL − F_MTL‖, λτ = 0, width {drawn.width}",
             [line("empirical kernels", DEPTHS, [one.mean for one in drawn.by_depth])],
-            log_x=True,
-            log_y=True,
         ),
         panel(
             "λτ",
@@ -425,13 +421,7 @@ def _figure(
     by_depth += [_line(RESIDUAL[name], DEEP, each) for name, each in residual.items()]
     return panels_figure(
         [
-            panel(
-                "depth L",
-                "‖F_ANIL − F_MTL‖, λτ = 0",
-                [*by_depth, line("∝ 1/L", DEPTHS, law)],
-                log_x=True,
-                log_y=True,
-            ),
+            loglog("depth L", "‖F_ANIL − F_MTL‖, λτ = 0", [*by_depth, line("∝ 1/L", DEPTHS, law)]),
             panel(
                 "λτ",
                 f"‖F_ANIL − F_MTL‖, L = {DEPTH}, shared heads",

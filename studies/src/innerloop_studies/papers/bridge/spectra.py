@@ -15,6 +15,7 @@ from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.spectra import depth_structure, inverse_gap, log_slope
 from innerloop_studies.papers.bridge.corollary import RESIDUAL, Structure, residual_spectra, spectra_rows
 from innerloop_studies.papers.bridge.shared import bridge_tasks
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Bridge, Lemmas 4 and 5: spectra of deep kernels, and the gap of their inverses"
@@ -83,8 +84,7 @@ def _rows(depths: list[int], by_measure: dict[str, list[float]]) -> list[Row]:
             "bounded",
             f"grows by {per_doubling:.2f} per doubling of L: {', '.join(f'{e:.2f}' for e in excess)}",
             abs(per_doubling) < 0.1,
-            expected=False,
-            reason="it is O(log L): the angle of two inputs is 3π/L with corrections of order log L/L²",
+            fails="it is O(log L): the angle of two inputs is 3π/L with corrections of order log L/L²",
         ),
         *_ratios(depths, by_measure),
         row(
@@ -155,19 +155,15 @@ def _figure(
                 [line("analytic kernel", deep, by_measure["ntk_excess"])],
                 log_x=True,
             ),
-            panel(
+            loglog(
                 "depth L",
                 "Lemma 5: ‖Θ⁻¹ − Φ_MTL⁻¹‖",
                 [line("analytic kernels", deep, gaps), line("∝ 1/L²", deep, law)],
-                log_x=True,
-                log_y=True,
             ),
-            panel(
+            loglog(
                 "depth L",
                 "Corollary 1.1: ‖Θ⁻¹ − Φ_MTL⁻¹‖·K(x,x)",
                 [line("fully connected", deep, gaps), *by_network],
-                log_x=True,
-                log_y=True,
             ),
         ],
         columns=2,

@@ -9,25 +9,8 @@ from matplotlib.figure import Figure
 
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.report.plots.style import colour
-from innerloop_studies.papers.bridge.pictures import (
-    SEEDS,
-    PictureRun,
-    Runs,
-    Work,
-    best_validation,
-    carry_out,
-    difference,
-    middle_share,
-    over_seeds,
-    percent,
-    protocol,
-    shares_in_words,
-    shares_of_time,
-    shots_of,
-    smoke_counts,
-    time_to_reach,
-    training_pictures,
-)
+from innerloop_studies.papers.bridge import pictures
+from innerloop_studies.papers.bridge.pictures import SEEDS, PictureRun, Runs, Work
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
 
 TITLE = "Bridge, Table 4: multi-task learning's accuracy and training time against MetaOptNet's"
@@ -47,12 +30,12 @@ def works(scale: str) -> list[Work]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """Accuracy on the same test tasks, training time, and the time to reach MetaOptNet's accuracy."""
-    runs = carry_out(works(scale), say)
-    shots = shots_of(runs)
+    runs = pictures.carry_out(works(scale), say)
+    shots = pictures.shots_of(runs)
     by_method = {m: [each_run for work, each_run in runs.items() if work.method == m] for m in BOTH}
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(by_method, shots, scale)
     data = {method: {"runs": [_plain(each_run) for each_run in all_]} for method, all_ in by_method.items()}
-    return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, protocol(scale))
+    return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, pictures.protocol(scale))
 
 
 def _plain(trained_run: PictureRun) -> dict[str, Any]:
@@ -78,17 +61,17 @@ def curves_figure(by_method: dict[str, list[PictureRun]]) -> Figure:
 
 def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> list[Row]:
     recorded = scale == "cpu"
-    gap = difference(by_method["MTL"], by_method["MetaOptNet"], shots)
-    ours, theirs = (over_seeds(by_method[m], shots) for m in ("MTL", "MetaOptNet"))
+    gap = pictures.difference(by_method["MTL"], by_method["MetaOptNet"], shots)
+    ours, theirs = (pictures.over_seeds(by_method[m], shots) for m in ("MTL", "MetaOptNet"))
     both = by_method["MTL"], by_method["MetaOptNet"]
-    shares, near = shares_of_time(*both), shares_of_time(*both, CLOSE)
+    shares, near = pictures.shares_of_time(*both), pictures.shares_of_time(*both, CLOSE)
     whole = [a.seconds / b.seconds for a, b in zip(by_method["MTL"], by_method["MetaOptNet"], strict=True)]
-    middle = middle_share(near)
+    middle, near_said = pictures.middle_share(near), pictures.shares_in_words(near)
     return [
         row(
             "MTL's accuracy is within a point of MetaOptNet's, or above it",
             PUBLISHED,
-            f"{percent(ours)} against {percent(theirs)}: {gap}",
+            f"{pictures.percent(ours)} against {pictures.percent(theirs)}: {gap}",
             gap.points >= -CLOSE,
             expected=not recorded or WITHIN_A_POINT,
             reason="paired over the same test tasks",
@@ -96,7 +79,7 @@ def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> lis
         row(
             "MTL comes within a point of MetaOptNet's validation accuracy in less training time",
             f"{SHARE:.3f} of the time",
-            f"within a point: {shares_in_words(near)}; all of it: {shares_in_words(shares)} of the time",
+            f"within a point: {near_said}; all of it: {pictures.shares_in_words(shares)} of the time",
             middle < 1,
             expected=not recorded or CHEAPER,
             reason="of the time at which MetaOptNet has its best validation, by seed",
@@ -104,7 +87,7 @@ def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> lis
         row(
             "MTL's share of the time is a tenth or less",
             f"{SHARE:.3f}",
-            f"{shares_in_words(near)}, by seed; whole runs as set up here: {shares_in_words(whole)}",
+            f"{near_said}, by seed; whole runs as set up here: {pictures.shares_in_words(whole)}",
             middle <= 0.1,
             expected=not recorded or ORDER_OF_MAGNITUDE,
             reason="the published share is one 23rd, of GPU hours, against MetaOptNet's own code",
@@ -117,8 +100,8 @@ def _cost_row(by_method: dict[str, list[PictureRun]]) -> Row:
     """What one training picture costs each method; the head of an episode is what differs."""
 
     def per_picture(method: str) -> float:
-        pictures = training_pictures(method)
-        return statistics.median(1e3 * r.seconds / (r.steps * pictures) for r in by_method[method])
+        count = pictures.training_pictures(method)
+        return statistics.median(1e3 * r.seconds / (r.steps * count) for r in by_method[method])
 
     ours, theirs = per_picture("MTL"), per_picture("MetaOptNet")
     return row(
@@ -134,7 +117,10 @@ def _cost_row(by_method: dict[str, list[PictureRun]]) -> Row:
 def _smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was trained."""
     times = [
-        (each_run.best_seconds, time_to_reach(each_run, best_validation(each_run)) or -1.0)
+        (each_run.best_seconds, pictures.time_to_reach(each_run, pictures.best_validation(each_run)) or -1.0)
         for each_run in runs.values()
     ]
-    return [smoke_counts(runs), same_row("the weights that are judged had the best validation", times)]
+    return [
+        pictures.smoke_counts(runs),
+        same_row("the weights that are judged had the best validation", times),
+    ]

@@ -13,21 +13,8 @@ from typing import Any
 
 from innerloop.choose.rate_advice import NORMALISED, UNNORMALISED
 from innerloop.report.plots.panels import panels_figure
-from innerloop_studies.papers.further.rates import (
-    GRID,
-    MEDIAN,
-    QUERIES,
-    WORST,
-    Case,
-    Entry,
-    Reached,
-    Size,
-    jobs_of,
-    panel_of,
-    reached,
-    source,
-    summary,
-)
+from innerloop_studies.papers.further import rates
+from innerloop_studies.papers.further.rates import Case, Entry, Reached, Size
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
 TITLE = "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)"
@@ -62,28 +49,28 @@ def run(scale: str, say: Say) -> Reproduction:
     steps, batch, tests, seeds = SIZES[scale]
     chosen = cases(scale)
     for case in chosen:
-        source(case.data)  # missing data are told at once
+        rates.source(case.data)  # missing data are told at once
     chosen = chosen[: int(os.environ.get(PART, "0")) or None]
-    jobs = jobs_of(chosen, seeds, Size(steps, batch, tests))
+    jobs = rates.jobs_of(chosen, seeds, Size(steps, batch, tests))
     results: dict[tuple[Case, Any, int], Reached] = {}
-    for job, outcome in zip(jobs, reached(NAME, VERSION, jobs), strict=True):
+    for job, outcome in zip(jobs, rates.reached(NAME, VERSION, jobs), strict=True):
         results[job[:3]] = outcome
         say(f"{job.case}, seed {job.seed}, {job.rate}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
     settled = [
         job._replace(rate=results[job.case, "auto", job.seed].rate) for job in jobs if job.rate == "auto"
     ]
-    again = [one.accuracy for one in reached(NAME, VERSION, settled)] if scale == "smoke" else []
-    table = [summary(case, results, seeds) for case in chosen]
+    again = [one.accuracy for one in rates.reached(NAME, VERSION, settled)] if scale == "smoke" else []
+    table = [rates.summary(case, results, seeds) for case in chosen]
     protocol = {
         "meta-steps": steps,
         "batch": batch,
         "test tasks": tests,
         "seeds": seeds,
-        "grid": list(GRID),
+        "grid": list(rates.GRID),
         "net": "strided Conv4-32",
         "cases run": f"{len(chosen)} of {len(cases(scale))}",
     }
-    panels = [panel_of(entry) for entry in table]
+    panels = [rates.panel_of(entry) for entry in table]
     figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
     rows = _smoke_rows(table, again) if scale == "smoke" else _rows(table, scale)
     return Reproduction(rows, {NAME: figure}, {"table": [entry.as_dict() for entry in table]}, protocol)
@@ -93,7 +80,7 @@ def _smoke_rows(table: list[Entry], again: list[float]) -> list[Row]:
     """What must hold however little was trained: four meta-steps rank no rates."""
     _, _, tests, seeds = SIZES["smoke"]
     judged = [
-        (accuracy, entry.case.ways * QUERIES * tests * seeds)
+        (accuracy, entry.case.ways * rates.QUERIES * tests * seeds)
         for entry in table
         for accuracy in (*entry.scores, entry.auto)
     ]
@@ -109,7 +96,7 @@ def _rows(table: list[Entry], scale: str) -> list[Row]:
             "best of the grid",
             f"auto {entry.auto:.3f} (rate {entry.rate:.3g}), best {entry.best:.3f} "
             f"at {entry.at:g}: regret {100 * entry.regret:.1f} points",
-            entry.regret <= WORST,
+            entry.regret <= rates.WORST,
             reason="holds if within 3 points of the best fixed rate, which is chosen with hindsight",
         )
         for entry in table
@@ -122,7 +109,9 @@ def _rows(table: list[Entry], scale: str) -> list[Row]:
         regrets = [getattr(entry, key) for entry in table]
         middle, worst = statistics.median(regrets), max(regrets)
         said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points"
-        rows.append(row(what, "aim", said, middle <= MEDIAN and worst <= WORST, expected=expected))
+        rows.append(
+            row(what, "aim", said, middle <= rates.MEDIAN and worst <= rates.WORST, expected=expected)
+        )
     return rows + _uncertainty(table)
 
 

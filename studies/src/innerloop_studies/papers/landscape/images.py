@@ -130,12 +130,7 @@ def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: Train
 
 
 def parts_of(
-    method: str,
-    source: ImageSource,
-    kinds: Sequence[Kind],
-    budget: Budget,
-    seed: int,
-    training: Training,
+    method: str, source: ImageSource, kinds: Sequence[Kind], budget: Budget, seed: int, training: Training
 ) -> Parts:
     """What a method trains on: tasks of all classes, of the given kinds."""
     _, height, width, channels = source.images.shape

@@ -14,19 +14,8 @@ from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind
 from innerloop.tasks.hard_groups import group_errors
 from innerloop_studies.papers.figures import bars_figure
-from innerloop_studies.papers.landscape.images import (
-    ADAM,
-    BASELINE,
-    SGD,
-    Accuracies,
-    Budget,
-    Training,
-    bar,
-    judge_all,
-    judge_first,
-    over_seeds,
-    plain_accuracies,
-)
+from innerloop_studies.papers.landscape import images
+from innerloop_studies.papers.landscape.images import Accuracies, Budget, Training
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
@@ -52,17 +41,17 @@ the mean loss, and the statistics of batch normalisation, are those of 100.
 FURTHER = {"MAML": "MAML at 1e-1", "NAL-1": "NAL-1 at 1e-4"}
 """SGD at a hundred times the published rates: MAML learns at that one in a tenth of the published steps."""
 ARMS = {
-    "MAML": Arm("MAML", SGD["MAML"]),
-    "NAL-1": Arm("NAL", SGD["NAL"], *ONE),
-    "NAL-10": Arm("NAL", SGD["NAL"], *TEN),
+    "MAML": Arm("MAML", images.SGD["MAML"]),
+    "NAL-1": Arm("NAL", images.SGD["NAL"], *ONE),
+    "NAL-10": Arm("NAL", images.SGD["NAL"], *TEN),
     FURTHER["MAML"]: Arm("MAML", Training("sgd", 1e-1)),
     FURTHER["NAL-1"]: Arm("NAL", Training("sgd", 1e-4), *ONE),
-    "MAML by Adam": Arm("MAML", ADAM["MAML"]),
-    "NAL-1 by Adam": Arm("NAL", ADAM["NAL"], *ONE),
-    "NAL-10 by Adam": Arm("NAL", ADAM["NAL"], *TEN),
-    "MTL": Arm("MTL", BASELINE),
-    "ProtoNet": Arm("ProtoNet", BASELINE),
-    "RFS": Arm("RFS", BASELINE),
+    "MAML by Adam": Arm("MAML", images.ADAM["MAML"]),
+    "NAL-1 by Adam": Arm("NAL", images.ADAM["NAL"], *ONE),
+    "NAL-10 by Adam": Arm("NAL", images.ADAM["NAL"], *TEN),
+    "MTL": Arm("MTL", images.BASELINE),
+    "ProtoNet": Arm("ProtoNet", images.BASELINE),
+    "RFS": Arm("RFS", images.BASELINE),
 }
 WAYS, QUERIES = 5, 10
 SANSKRIT, BENGALI = "Sanskrit", "Bengali"
@@ -71,13 +60,13 @@ SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 def trained(scale: str, setting: str, method: str, budget: Budget, seed: int) -> dict[str, float]:
     """Accuracies in percent of one arm, trained in one setting."""
     arm = ARMS[method]
-    return judge_all(arm.method, *tasks_of(scale, setting, arm), budget, seed, arm.training)
+    return images.judge_all(arm.method, *tasks_of(scale, setting, arm), budget, seed, arm.training)
 
 
 def untrained(scale: str, budget: Budget) -> dict[str, dict[str, float]]:
     """MAML and NAL before training: the same network, which takes the same step in the same tasks."""
     return {
-        method: judge_first(arm.method, *tasks_of(scale, "Large", arm), budget, 0)
+        method: images.judge_first(arm.method, *tasks_of(scale, "Large", arm), budget, 0)
         for method, arm in ARMS.items()
         if method in ("MAML", "NAL-1")
     }
@@ -175,11 +164,11 @@ def run(scale: str, say: Say) -> Reproduction:
         for seed in range(SEEDS[scale])
     ]
     values = compute_parts("landscape-table1", VERSION, trained, jobs)
-    accuracies = over_seeds([f"{job['setting']} {job['method']}" for job in jobs], values, say)
+    accuracies = images.over_seeds([f"{job['setting']} {job['method']}" for job in jobs], values, say)
     table(accuracies, list(accuracies), say)
     groups = {
         f"{setting} r_H, hard test tasks": {
-            m: bar(accuracies[f"{setting} {m}"]["test hard"]) for m in METHODS[scale]
+            m: images.bar(accuracies[f"{setting} {m}"]["test hard"]) for m in METHODS[scale]
         }
         for setting in ("Large", "Small")
     }
@@ -187,7 +176,7 @@ def run(scale: str, say: Say) -> Reproduction:
     first = untrained(scale, _budget(scale)) if scale == "smoke" else {}
     protocol = _protocol(scale, _budget(scale), alphabets)
     rows = _rows(accuracies, scale, first)
-    return Reproduction(rows, {"landscape-table1": figure}, plain_accuracies(accuracies), protocol)
+    return Reproduction(rows, {"landscape-table1": figure}, images.plain_accuracies(accuracies), protocol)
 
 
 def _budget(scale: str) -> Budget:

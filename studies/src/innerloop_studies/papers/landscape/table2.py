@@ -13,18 +13,8 @@ from innerloop.data.source import ImageSource, NumberedFiles
 from innerloop.tasks.episodes import Shape
 from innerloop.tasks.few_shot import Kind
 from innerloop_studies.papers.figures import bars_figure
-from innerloop_studies.papers.landscape.images import (
-    ADAM,
-    SGD,
-    Accuracies,
-    Budget,
-    Training,
-    bar,
-    judge_all,
-    judge_first,
-    over_seeds,
-    plain_accuracies,
-)
+from innerloop_studies.papers.landscape import images
+from innerloop_studies.papers.landscape.images import Accuracies, Budget, Training
 from innerloop_studies.papers.landscape.table1 import JUDGED, table
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
@@ -45,22 +35,22 @@ class Arm(NamedTuple):
 
 
 ARMS = {
-    "NAL": Arm("NAL", SGD["NAL"]),
-    "MAML": Arm("MAML", SGD["MAML"]),
-    "NAL by Adam": Arm("NAL", ADAM["NAL"]),
-    "MAML by Adam": Arm("MAML", ADAM["MAML"]),
+    "NAL": Arm("NAL", images.SGD["NAL"]),
+    "MAML": Arm("MAML", images.SGD["MAML"]),
+    "NAL by Adam": Arm("NAL", images.ADAM["NAL"]),
+    "MAML by Adam": Arm("MAML", images.ADAM["MAML"]),
 }
 
 
 def trained(scale: str, share: float, method: str, budget: Budget, seed: int) -> dict[str, float]:
     """Accuracies in percent of one arm, trained with this share of hard tasks."""
     arm = ARMS[method]
-    return judge_all(arm.method, *tasks_of(scale, share, arm.method), budget, seed, arm.training)
+    return images.judge_all(arm.method, *tasks_of(scale, share, arm.method), budget, seed, arm.training)
 
 
 def untrained(scale: str, share: float, method: str, budget: Budget) -> dict[str, float]:
     """The same before training, after one step in each task."""
-    return judge_first(method, *tasks_of(scale, share, method), budget._replace(test_steps=1), 0)
+    return images.judge_first(method, *tasks_of(scale, share, method), budget._replace(test_steps=1), 0)
 
 
 def shapes(scale: str) -> dict[str, Shape]:
@@ -104,11 +94,11 @@ def sources_of(scale: str) -> dict[str, ImageSource]:
     on. Landscape's 80 training classes are the first two parts. The glyphs are split by alphabet.
     """
     whole = glyphs() if scale == "smoke" else open_source("fc100")
-    images, most = 12 if scale == "smoke" else TRAIN_IMAGES, int(whole.counts.min())
+    count, most = 12 if scale == "smoke" else TRAIN_IMAGES, int(whole.counts.min())
     classes = np.concatenate([whole.splits["train"], whole.splits["validation"]])
     return {
-        "learn": subset(whole, classes, 0, images),
-        "train": subset(whole, classes, images, most),
+        "learn": subset(whole, classes, 0, count),
+        "train": subset(whole, classes, count, most),
         "test": subset(whole, whole.splits["test"], 0, most),
     }
 
@@ -151,17 +141,19 @@ def run(scale: str, say: Say) -> Reproduction:
         for seed in range(SEEDS[scale])
     ]
     values = compute_parts("landscape-table2", VERSION, trained, jobs)
-    accuracies = over_seeds([f"p={job['share']} {job['method']}" for job in jobs], values, say)
+    accuracies = images.over_seeds([f"p={job['share']} {job['method']}" for job in jobs], values, say)
     table(accuracies, list(accuracies), say)
     groups = {
-        f"{part} tasks": {f"{m} p={p}": bar(accuracies[f"p={p} {m}"][part]) for p in SHARES for m in METHODS}
+        f"{part} tasks": {
+            f"{m} p={p}": images.bar(accuracies[f"p={p} {m}"][part]) for p in SHARES for m in METHODS
+        }
         for part in ("test easy", "test hard")
     }
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
     checks = _checks(scale) if scale == "smoke" else {}
     protocol = _protocol(scale, _budget(scale))
     rows = _rows(accuracies, scale, checks)
-    return Reproduction(rows, {"landscape-table2": figure}, plain_accuracies(accuracies), protocol)
+    return Reproduction(rows, {"landscape-table2": figure}, images.plain_accuracies(accuracies), protocol)
 
 
 def _budget(scale: str) -> Budget:

@@ -20,12 +20,7 @@ TITLE = "MetaNTK-NAS, Figure 2: found cells, drawn; how alike independent search
 VERSION = 1
 DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
 # millions of parameters in Table 1, by data, cells and classes in training
-SIZES = {
-    ("mini", 5, 64): 1.77,
-    ("mini", 8, 64): 3.21,
-    ("tiered", 5, 351): 2.22,
-    ("tiered", 8, 351): 4.78,
-}
+SIZES = {("mini", 5, 64): 1.77, ("mini", 8, 64): 3.21, ("tiered", 5, 351): 2.22, ("tiered", 8, 351): 4.78}
 CLOSE = 0.01
 """Relative difference within which a mean of three cells has the size that the paper prints."""
 CHANCE = 4000

@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 from innerloop.core.errors import UserError
-from innerloop_studies.papers.metantk.nas import (
-    SEEDS,
-    SMOKE_QUERIES,
-    TINY,
-    WAYS,
-    Case,
-    carry_out,
-    packed,
-)
-from innerloop_studies.papers.metantk.table import (
-    Line,
-    Runs,
-    accuracies,
-    difference,
-    figure_of,
-    line_of,
-    of,
-    plain_lines,
-    protocol,
-    smoke_rows,
-    table_row,
-    within_limits,
-)
+from innerloop_studies.papers.metantk import nas, table
+from innerloop_studies.papers.metantk.nas import Case
+from innerloop_studies.papers.metantk.table import Line, Runs
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK-NAS, Table 1: found cells beside MetaNAS' cell and ResNet-12, trained alike"
@@ -63,7 +43,7 @@ FEWER = 2.5
 """The paper: 2.5 to 6 times fewer parameters than ResNet-12."""
 FLOOR = {"1": 29.4, "5": 35.8}
 OTHERWISE = {
-    (NETWORK, "5"): "ResNet-12 has 41 times the parameters of these cells, and gains more from five shots",
+    (NETWORK, "5"): "ResNet-12 has 41 times the parameters of these cells, and gains more from five shots"
 }
 """What was found at `cpu` where it is not what the paper found, by the other network and shots."""
 
@@ -73,7 +53,7 @@ def cases(scale: str) -> list[Case]:
     stacks = (5, 8) if scale == "paper" else (5,)
     listed = []
     for data in DATA[scale]:
-        for seed in range(SEEDS[scale]):
+        for seed in range(nas.SEEDS[scale]):
             listed += [Case(scale, data, method, seed, cells) for cells in stacks for method in (OURS, CELL)]
             listed.append(Case(scale, data, NETWORK, seed))
     return listed
@@ -81,19 +61,26 @@ def cases(scale: str) -> list[Case]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs and on photographs at 84 pixels, at ``cpu`` on CIFAR-FS."""
-    runs = carry_out(cases(scale), say)
+    runs = nas.carry_out(cases(scale), say)
     tables: dict[tuple[str, int], dict[str, Line]] = {}
     for data, cells in sorted({(case.data, case.cells) for case in runs}):
-        tables[data, cells] = {m: line_of(of(runs, m, data, cells), cells) for m in (OURS, CELL, NETWORK)}
+        tables[data, cells] = {
+            m: table.line_of(table.of(runs, m, data, cells), cells) for m in (OURS, CELL, NETWORK)
+        }
     figures = {
-        f"metantk-table1-{data}-{cells}-cells": figure_of(lines, f"5-way accuracy, {data}, {cells} cells")
+        f"metantk-table1-{data}-{cells}-cells": table.figure_of(
+            lines, f"5-way accuracy, {data}, {cells} cells"
+        )
         for (data, cells), lines in tables.items()
     }
-    rows, said = _rows(runs, tables, scale), protocol(scale)
+    rows, said = _rows(runs, tables, scale), table.protocol(scale)
     if scale == "smoke":
         large = _at_84_pixels(say)
-        rows, said = [*smoke_rows(runs), *large], {**said, **({} if large else {"84 pixels": _skipped()})}
-    kept = {f"{data}, {cells} cells": plain_lines(lines) for (data, cells), lines in tables.items()}
+        rows, said = (
+            [*table.smoke_rows(runs), *large],
+            {**said, **({} if large else {"84 pixels": _skipped()})},
+        )
+    kept = {f"{data}, {cells} cells": table.plain_lines(lines) for (data, cells), lines in tables.items()}
     return Reproduction(rows, figures, kept, said)
 
 
@@ -104,14 +91,14 @@ def _skipped() -> str:
 def _at_84_pixels(say: Say) -> list[Row]:
     """The whole way from search to test on photographs of mini-ImageNet's size, where there are any."""
     try:
-        packed()
+        nas.packed()
     except UserError as error:
         say(f"84 pixels are skipped: {error}")
         return []
-    (outcome,) = carry_out([Case("smoke", TINY, OURS, 0)], lambda _: None).values()
+    (outcome,) = nas.carry_out([Case("smoke", nas.TINY, OURS, 0)], lambda _: None).values()
     say("84 pixels: searched, trained and judged on Tiny-ImageNet's photographs")
     scores = [score for each in outcome.training.scores.values() for score in each]
-    answers = WAYS * SMOKE_QUERIES
+    answers = nas.WAYS * nas.SMOKE_QUERIES
     whole = [abs(score * answers - round(score * answers)) < 0.02 for score in scores]
     said = f"{sum(whole)} of {len(scores)} accuracies are whole numbers of right answers"
     return [
@@ -136,18 +123,18 @@ def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, Line]], scale: str
         published = PUBLISHED.get(key, PUBLISHED[LIKE])
         paper = "; ".join(f"{m} {one} / {five} ({size} M)" for m, (one, five, size) in published.items())
         rows.append(
-            table_row(f"{where}, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0})
+            table.table_row(f"{where}, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0})
         )
-    return [*rows, within_limits(runs)] if scale == "cpu" else rows
+    return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 
 def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: str) -> Row:
     """MetaNAS' cell: comparable or better; ResNet-12: better."""
     data, cells = key
-    ours, theirs = (of(runs, method, data, cells) for method in (OURS, other))
+    ours, theirs = (table.of(runs, method, data, cells) for method in (OURS, other))
     published = PUBLISHED.get(key, PUBLISHED[LIKE])
     place = 0 if shots == "1" else 1
-    means = [accuracies(runs_of, shots) for runs_of in (ours, theirs)]
+    means = [table.accuracies(runs_of, shots) for runs_of in (ours, theirs)]
     gap = means[0].mean - means[1].mean
     holds, word = (
         (gap >= -CLOSE, "comparable with or better than") if other == CELL else (gap > 0, "better than")
@@ -157,7 +144,7 @@ def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: s
     return row(
         f"{data}, {cells} cells, {shots}-shot: MetaNTK-NAS is {word} {named}, both trained as RFS does",
         f"{published[OURS][place] - published[other][place]:+.2f} points",
-        f"{means[0]} against {means[1]}: {difference(ours, theirs, shots)}",
+        f"{means[0]} against {means[1]}: {table.difference(ours, theirs, shots)}",
         holds,
         expected=not (scale == "cpu" and (other, shots) in OTHERWISE),
         reason=why,

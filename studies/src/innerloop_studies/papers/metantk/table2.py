@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
+from innerloop_studies.papers.metantk import table
 from innerloop_studies.papers.metantk.nas import SEARCHES, SEEDS, Case, carry_out
-from innerloop_studies.papers.metantk.table import (
-    Line,
-    Runs,
-    accuracies,
-    difference,
-    figure_of,
-    line_of,
-    of,
-    plain_lines,
-    protocol,
-    smoke_rows,
-    table_row,
-    within_limits,
-)
+from innerloop_studies.papers.metantk.table import Line, Runs
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK-NAS, Table 2: cells found by MetaNTK, NTK, linear regions, chance, and size"
@@ -77,16 +65,18 @@ def run(scale: str, say: Say) -> Reproduction:
     data = DATA[scale]
     stacks = sorted({case.cells for case in runs})
     methods = list(dict.fromkeys(case.method for case in runs))
-    tables = {cells: {m: line_of(of(runs, m, data, cells), cells) for m in methods} for cells in stacks}
+    tables = {
+        cells: {m: table.line_of(table.of(runs, m, data, cells), cells) for m in methods} for cells in stacks
+    }
     figures = {
-        f"metantk-table2-{cells}-cells": figure_of(
+        f"metantk-table2-{cells}-cells": table.figure_of(
             lines, f"5-way accuracy on test classes, {data}, {cells} cells"
         )
         for cells, lines in tables.items()
     }
-    rows = smoke_rows(runs) if scale == "smoke" else _rows(runs, tables, scale)
-    kept = {f"{cells} cells": plain_lines(lines) for cells, lines in tables.items()}
-    return Reproduction(rows, figures, kept, protocol(scale))
+    rows = table.smoke_rows(runs) if scale == "smoke" else _rows(runs, tables, scale)
+    kept = {f"{cells} cells": table.plain_lines(lines) for cells, lines in tables.items()}
+    return Reproduction(rows, figures, kept, table.protocol(scale))
 
 
 def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Row]:
@@ -101,22 +91,24 @@ def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Ro
             for method in PUBLISHED[cells, "1"]
         )
         rows.append(
-            table_row(f"{cells} cells, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0})
+            table.table_row(
+                f"{cells} cells, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0}
+            )
         )
-    return [*rows, within_limits(runs)] if scale == "cpu" else rows
+    return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 
 def _better(runs: Runs, scale: str, cells: int, shots: str, first: str, second: str) -> Row:
     """Whether one search's cells are better on average than another's."""
     data = DATA[scale]
-    ours, others = (of(runs, method, data, cells) for method in (first, second))
+    ours, others = (table.of(runs, method, data, cells) for method in (first, second))
     published = PUBLISHED[cells, shots]
     known = second in published
     paper = f"{published[first][0] - published[second][0]:+.2f} points" if known else "–"
     key = (first, second, shots)
     expected = not (scale == "cpu" and key in OTHERWISE)
-    means = [accuracies(runs_of, shots) for runs_of in (ours, others)]
-    told = f"{means[0]} against {means[1]}: {difference(ours, others, shots)}"
+    means = [table.accuracies(runs_of, shots) for runs_of in (ours, others)]
+    told = f"{means[0]} against {means[1]}: {table.difference(ours, others, shots)}"
     what = f"{cells} cells, {shots}-shot: {first} is better than {second}" + ("" if known else " (ours)")
     why = OTHERWISE.get(key, "by the mean over independent runs; ± is their standard deviation")
     return row(what, paper, told, means[0].mean > means[1].mean, expected=expected, reason=why)

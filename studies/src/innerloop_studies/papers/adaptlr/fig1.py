@@ -1,7 +1,5 @@
 """AdaptLR, Figures 1 and 7: the trajectory of w_m(α) in the plane, its distance to the optima."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """AdaptLR, Figure 10: the heuristic range H.18 with H.19 against the test loss of trained networks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """AdaptLR, Figure 11: Bernacchia's mixed linear regression; the same α throughout, or one fixed."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """AdaptLR, Figure 2: over-parametrised quadratic regression on a wide net's tangents."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """AdaptLR, Figure 3: Omniglot 20-way 1-shot with ANIL; the default rate against the online rule of H.3."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, NamedTuple
 

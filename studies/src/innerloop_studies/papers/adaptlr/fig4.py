@@ -1,7 +1,5 @@
 """AdaptLR, Figure 4: α*_lim against the variance of the data, for bumps and for a wide net's tangents."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

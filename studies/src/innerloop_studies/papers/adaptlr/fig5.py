@@ -1,7 +1,5 @@
 """AdaptLR, Figure 5: MAML against ERM after t steps of adaptation, in loss and in distance."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """AdaptLR, Figure 6 and the two examples of appendix E: α*_lim from moments, exactly."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """AdaptLR, Figure 8: |α*(N) − α*_lim| against the number of tasks, for three kinds of features."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """AdaptLR, Figure 9: α*_lim against the true optimum for pairs of distributions, Gaussian basis."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """AdaptLR, Proposition 1: the gap between the population risk of one draw and its mean, against N."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """AdaptLR's statements without a figure: both corollaries, Theorem 2, Proposition 5, H.15, H.18 and H.19."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """AdaptLR, Table 2: one step of the last layer on sinusoids, before and after, eleven rates."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bridge, Theorem 1 on trained networks: how far ANIL and MTL lie apart, beside two seeds of one method."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Bridge, Theorem 3: training losses of ANIL and MTL under their bounds; how far the parameters go."""
 
-from __future__ import annotations
-
 from statistics import fmean
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bridge, Corollary 1.1: what residual connections and LayerNorm leave of Lemmas 4 and 5 and of Theorem 1."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Bridge, Figure 1: ‖F_ANIL − F_MTL‖ against depth and λτ, with analytic kernels and the paper's own way."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, NamedTuple
 

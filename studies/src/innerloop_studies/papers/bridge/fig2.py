@@ -1,7 +1,5 @@
 """Bridge, Figure 2: multi-task learning's accuracy against its cost, by batch size and epochs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from matplotlib.figure import Figure

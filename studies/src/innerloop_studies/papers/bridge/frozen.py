@@ -1,7 +1,5 @@
 """Bridge, eq. 5: ANIL whose outer loop leaves the head alone has no performance drop."""
 
-from __future__ import annotations
-
 import statistics
 
 from innerloop.core.statistics import Interval, mean_interval, paired_difference

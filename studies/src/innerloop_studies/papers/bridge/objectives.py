@@ -5,8 +5,6 @@ With features Φ of the body θ and squared loss, multi-task learning minimises
 minimises over the body alone, with heads :math:`w_i^*=\arg\min L+R` in their place (eqs. 10 and 11).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

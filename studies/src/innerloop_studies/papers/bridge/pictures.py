@@ -1,7 +1,5 @@
 """Runs of Bridge's picture tables: how methods train at each scale; accuracies, differences, times."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -1,7 +1,5 @@
 """What the studies of Bridge's and MetaNTK's theory share: tasks, networks, means over draws."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

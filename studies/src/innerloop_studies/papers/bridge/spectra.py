@@ -1,7 +1,5 @@
 """Bridge, Lemmas 4 and 5 and Corollary 1.1: what depth does to NTK, NNGP and the inverses of the kernels."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

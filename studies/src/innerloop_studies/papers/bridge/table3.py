@@ -1,7 +1,5 @@
 """Bridge, Table 3: multi-task learning beside the meta-learners on few-shot benchmarks."""
 
-from __future__ import annotations
-
 from innerloop_studies.papers.bridge import pictures
 from innerloop_studies.papers.bridge.pictures import SEEDS, PictureRun, Runs, Work
 from innerloop_studies.papers.figures import bars_figure

@@ -1,7 +1,5 @@
 """Bridge, Table 4: what multi-task learning costs beside MetaOptNet, and what it reaches."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bridge, Table 5: the ℓ₂ penalty of the last layer at test; footnote 5: normalised features in training."""
 
-from __future__ import annotations
-
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.bridge import pictures

@@ -4,8 +4,6 @@ As ``advice-race`` on pictures; a first choice is close if its error is at most 
 method after long training. What needs no training stands beside it.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -4,8 +4,6 @@
 also trained for long, on ten problems, and judged on tasks that the race has not seen.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections.abc import Sequence

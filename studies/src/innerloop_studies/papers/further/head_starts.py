@@ -4,8 +4,6 @@ They stand apart from the rows that are made of them, so that finished runs outl
 (:func:`innerloop_studies.reproduce.parts.remembered`).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from innerloop.core.errors import NonFiniteError

@@ -1,7 +1,5 @@
 """Ye & Chao (2021): how much MAML's accuracy depends on the order of a task's labels, and what helps."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Any
 

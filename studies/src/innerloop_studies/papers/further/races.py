@@ -1,7 +1,5 @@
 """Short races of ``innerloop advise`` beside long training, on pictures and on numbers."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import tempfile

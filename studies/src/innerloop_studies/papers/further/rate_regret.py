@@ -5,8 +5,6 @@ steps, 5-way 1-shot, and 20-way on Quick Draw; two seeds. Every training run is 
 ``runs/reproduce-parts``: interrupted, the command goes on where it was.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 from typing import Any

@@ -5,8 +5,6 @@ Omniglot and photographs of Tiny-ImageNet with ANIL and a strided Conv4-32: 1, 3
 the grid, in hindsight. Every training run is kept under ``runs/reproduce-parts``.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

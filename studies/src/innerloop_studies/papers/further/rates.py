@@ -1,7 +1,5 @@
 """Runs of ANIL on pictures at one rate, and what a rate loses against the best of a grid."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """Figure 3: excess risks and their ratio against R, for scattered and for closely packed hard tasks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

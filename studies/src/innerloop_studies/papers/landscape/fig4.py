@@ -1,7 +1,5 @@
 """Figures 4, 5 and 6: loss landscapes of a neuron before and after adaptation, side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

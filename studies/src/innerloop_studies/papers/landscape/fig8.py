@@ -1,7 +1,5 @@
 """Figure 8: logistic regression, in the manner of Figure 2's column with m = 500."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

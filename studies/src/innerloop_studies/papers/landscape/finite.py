@@ -4,8 +4,6 @@ A linear model sees its samples only through :math:`G=X^\top X/n` and :math:`c=X
 are computed from draws of these (:func:`innerloop.theory.landscape.finite.draw_moments`), whatever ``n`` is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Trains a method on a mixture of easy and hard picture tasks and judges it on each (Landscape, §5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Proposition 1, Corollaries 1 and 2, eq. 9, Remark 1, footnote 1 (§3, A.1 to A.3): formulas, simulated."""
 
-from __future__ import annotations
-
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Tables 1 and 4: Omniglot with easy tasks across alphabets and hard tasks within one."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Tables 2 and 5: FS-CIFAR100, easy tasks 2-way 50-shot, hard ones 20-way 5-shot with share p."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

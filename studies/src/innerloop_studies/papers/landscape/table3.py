@@ -1,7 +1,5 @@
 """Table 3: up-weighting hard tasks brings NAL towards MAML."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -5,8 +5,6 @@ Lemma 1 gives, with curvatures :math:`\beta_iI\preceq\nabla^2f_i\preceq L_iI`,
 :math:`1-2\alpha\beta_2`, the same up to :math:`O(\alpha^2)`). Where NAL is stationary both norms are equal.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -4,8 +4,6 @@ Eq. 45 bounds :math:`\|w_{NAL}-w^*_{NAL}\|` by :math:`\tilde O(\sqrt{d/n}+1/\sqr
 :math:`\theta=\|w^{(T,n)}-w^{(T)*}\|`, for given tasks, and :math:`\|w^{(T)*}-w^*\|`, for endless samples.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ limit is then the optimum for a step on :math:`n_2` samples, not for a full one.
 so the distance falls like :math:`1/\sqrt T` and :math:`1/\sqrt\tau`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """MetaNTK, Theorems 1 and 3: MAML's loss under its bound; parameters and kernel stay near their start."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

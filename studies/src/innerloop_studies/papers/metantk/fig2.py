@@ -1,7 +1,5 @@
 """MetaNTK-NAS, Figure 2: cells that the search finds, drawn; and how alike independent searches are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations

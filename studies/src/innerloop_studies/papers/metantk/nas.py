@@ -1,7 +1,5 @@
 """Searches, trainings and tests of MetaNTK-NAS' tables, at each scale; finished ones are kept."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

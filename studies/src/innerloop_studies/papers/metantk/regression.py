@@ -1,7 +1,5 @@
 """MetaNTK, Theorem 2 and Bridge, Lemma 1: trained wide networks predict what the kernels say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

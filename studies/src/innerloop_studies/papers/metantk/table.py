@@ -1,7 +1,5 @@
 """What the rows of MetaNTK-NAS' tables are made of: lines of the table, costs, differences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev

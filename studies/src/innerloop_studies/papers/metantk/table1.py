@@ -1,7 +1,5 @@
 """MetaNTK-NAS, Table 1: found cells beside MetaNAS' cell and a ResNet-12, all trained as RFS does."""
 
-from __future__ import annotations
-
 from innerloop.core.errors import UserError
 from innerloop_studies.papers.metantk import nas, table
 from innerloop_studies.papers.metantk.nas import Case

@@ -1,7 +1,5 @@
 """MetaNTK-NAS, Table 2: what finds better cells: MetaNTK, NTK, linear regions, chance, or mere size."""
 
-from __future__ import annotations
-
 from innerloop_studies.papers.metantk import table
 from innerloop_studies.papers.metantk.nas import SEARCHES, SEEDS, Case, carry_out
 from innerloop_studies.papers.metantk.table import Line, Runs

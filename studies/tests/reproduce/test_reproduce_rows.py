@@ -7,7 +7,7 @@ import pytest
 
 from innerloop.core.statistics import Interval
 from innerloop_studies.papers.further import rate_regret
-from innerloop_studies.papers.further.rates import GRID, Entry
+from innerloop_studies.papers.further.rates import GRID, RateEntry
 from innerloop_studies.papers.landscape import fig8 as landscape_fig8
 from innerloop_studies.papers.landscape import table1 as landscape_table1
 from innerloop_studies.papers.landscape import table2 as landscape_table2
@@ -58,7 +58,7 @@ def table2(number: Numbers) -> list[Row]:
 
 
 def regret(number: Numbers) -> list[Row]:
-    table = [Entry(case, [number() for _ in GRID], number(), 0.1) for case in rate_regret.cases("smoke")]
+    table = [RateEntry(case, [number() for _ in GRID], number(), 0.1) for case in rate_regret.cases("smoke")]
     return rate_regret._smoke_rows(table, [number() for _ in table])
 
 

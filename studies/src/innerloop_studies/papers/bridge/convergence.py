@@ -193,7 +193,7 @@ def _printed_rate_row(kernels: dict[str, torch.Tensor], tasks: TaskBatch, steps:
 def _figure(summaries: dict[str, list[dict[str, Any]]], kernels: dict[str, torch.Tensor], eta0: float) -> Any:
     panels = []
     for method, phi in kernels.items():
-        steps = list(range(len(summaries[method][0].loss)))
+        steps = list(range(len(summaries[method][0]["loss"])))
         bound = loss_bound(torch.tensor(steps).double(), ETA * eta0, rates(phi).smallest, 1.0).tolist()
         lines = [line(f"width {one['width']}", steps, one["loss"]) for one in summaries[method]]
         name = f"{METHODS[method]}: loss / first loss"

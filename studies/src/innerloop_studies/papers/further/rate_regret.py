@@ -7,12 +7,10 @@ steps, 5-way 1-shot, and 20-way on Quick Draw; two seeds. Every training run is 
 
 import os
 import statistics
-from typing import Any
 
 from innerloop.choose.rate_advice import NORMALISED, UNNORMALISED
-from innerloop.report.plots.panels import panels_figure
 from innerloop_studies.papers.further import rates
-from innerloop_studies.papers.further.rates import Case, Entry, Reached, Size
+from innerloop_studies.papers.further.rates import RateEntry, RateProblem
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
 TITLE = "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)"
@@ -21,21 +19,14 @@ NAME = "rate-regret"
 PART = "INNERLOOP_REGRET_CASES"
 """Environment: look at only the first cases, this many."""
 
-SIZES = {
-    # meta-steps, tasks per step, test tasks, seeds
-    "smoke": (4, 2, 10, 1),
-    "cpu": (150, 2, 200, 2),
-    "paper": (2000, 4, 1000, 2),
-}
 
-
-def cases(scale: str) -> list[Case]:
+def cases(scale: str) -> list[RateProblem]:
     """All twelve; at smoke scale two on the embedded glyphs."""
     if scale == "smoke":
-        return [Case("glyphs", 5, norm, 1) for norm in ("transductive", "none")]
+        return [RateProblem("glyphs", 5, norm, 1) for norm in ("transductive", "none")]
     kinds = (("quickdraw", 5), ("cifar-fs", 5), ("quickdraw", 20))
     return [
-        Case(data, ways, norm, steps)
+        RateProblem(data, ways, norm, steps)
         for steps in (1, 5)
         for norm in ("transductive", "none")
         for data, ways in kinds
@@ -44,50 +35,34 @@ def cases(scale: str) -> list[Case]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """Trains at every rate of the grid and at ``auto``; two runs at a time, one thread each."""
-    steps, batch, tests, seeds = SIZES[scale]
-    chosen = cases(scale)
-    for case in chosen:
+    every, size = cases(scale), rates.SIZES[scale]
+    for case in every:
         rates.source(case.data)  # missing data are told at once
-    chosen = chosen[: int(os.environ.get(PART, "0")) or None]
-    jobs = rates.jobs_of(chosen, seeds, Size(steps, batch, tests))
-    results: dict[tuple[Case, Any, int], Reached] = {}
-    for job, outcome in zip(jobs, rates.reached(NAME, VERSION, jobs), strict=True):
-        results[job[:3]] = outcome
-        say(f"{job.case}, seed {job.seed}, {job.rate}: {outcome.accuracy:.3f} (rate {outcome.rate:.3g})")
-    settled = [
-        job._replace(rate=results[job.case, "auto", job.seed].rate) for job in jobs if job.rate == "auto"
-    ]
-    again = [one.accuracy for one in rates.reached(NAME, VERSION, settled)] if scale == "smoke" else []
-    table = [rates.summary(case, results, seeds) for case in chosen]
-    protocol = {
-        "meta-steps": steps,
-        "batch": batch,
-        "test tasks": tests,
-        "seeds": seeds,
-        "grid": list(rates.GRID),
-        "net": "strided Conv4-32",
-        "cases run": f"{len(chosen)} of {len(cases(scale))}",
-    }
-    panels = [rates.panel_of(entry) for entry in table]
-    figure = panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
-    rows = _smoke_rows(table, again) if scale == "smoke" else _rows(table, scale)
-    return Reproduction(rows, {NAME: figure}, {"table": [entry.as_dict() for entry in table]}, protocol)
+    chosen = every[: int(os.environ.get(PART, "0")) or None]
+    jobs = rates.jobs_of(chosen, size)
+    results = rates.train_all(NAME, VERSION, jobs, say)
+    table = [rates.summary(case, results, size[-1]) for case in chosen]
+    if scale == "smoke":
+        at_auto = [job for job in jobs if job["rate"] == "auto"]
+        settled = [{**job, "rate": results[job["case"], "auto", job["seed"]].rate} for job in at_auto]
+        again = rates.train_all(NAME, VERSION, settled, say).values()
+        rows = _smoke_rows(table, [one.accuracy for one in again])
+    else:
+        rows = _rows(table, scale)
+    protocol = {**rates.stated(size), "cases run": f"{len(chosen)} of {len(every)}"}
+    data = {"table": [entry.as_dict() for entry in table]}
+    return Reproduction(rows, {NAME: rates.table_figure(table)}, data, protocol)
 
 
-def _smoke_rows(table: list[Entry], again: list[float]) -> list[Row]:
+def _smoke_rows(table: list[RateEntry], again: list[float]) -> list[Row]:
     """What must hold however little was trained: four meta-steps rank no rates."""
-    _, _, tests, seeds = SIZES["smoke"]
-    judged = [
-        (accuracy, entry.case.ways * rates.QUERIES * tests * seeds)
-        for entry in table
-        for accuracy in (*entry.scores, entry.auto)
-    ]
     pairs = list(zip((entry.auto for entry in table), again, strict=True))
     what = "inner.lr=auto and the number that it settled on give the same accuracy"
-    return [counts_row(judged), same_row(what, pairs, "one seed: each accuracy is a single run's")]
+    same = same_row(what, pairs, "one seed: each accuracy is a single run's")
+    return [counts_row(rates.answers(table)), same]
 
 
-def _rows(table: list[Entry], scale: str) -> list[Row]:
+def _rows(table: list[RateEntry], scale: str) -> list[Row]:
     rows = [
         row(
             str(entry.case),
@@ -113,7 +88,7 @@ def _rows(table: list[Entry], scale: str) -> list[Row]:
     return rows + _uncertainty(table)
 
 
-def _uncertainty(table: list[Entry]) -> list[Row]:
+def _uncertainty(table: list[RateEntry]) -> list[Row]:
     """Rows that hold the factors which ``auto`` states against these cases."""
     rows = []
     for words, normalised, stated in (("with", True, NORMALISED), ("without", False, UNNORMALISED)):

@@ -101,7 +101,7 @@ def trained(scale: str, case: str, arm: str, budget: HardShareBudget, seed: int)
     data, plan = parts.data, Plan("loop")
     state = fit_parts(parts, plan=plan)
     learner, by_kind = parts.learner_after(1), {}
-    scaled = {"mean": data.scale.mean, "std": data.scale.std}
+    scaled: dict[str, Any] = {"mean": data.scale.mean, "std": data.scale.std}
     for name, kind in test_kinds(case, data.pictures, parts.recipe.tasks.ways).items():
         seeded = derive_seed(0, "landscape-hard-share", name)
         stream = few_shot_sampler(data.pictures, "test", seed=seeded, kinds=[kind], **scaled)

@@ -10,7 +10,7 @@ from innerloop.choose.architectures.space import cell_space, count_parameters, r
 from innerloop.nets.cells.genotype import PUBLISHED, Genotype, from_table
 from innerloop.nets.cells.network import cell_network
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
-from innerloop_studies.papers.metantk.nas import SEEDS, Case, searched
+from innerloop_studies.papers.metantk.nas import SEEDS, SearchCase, searched
 from innerloop_studies.papers.metantk.table import protocol
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -43,9 +43,9 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, figures, {"searches": data, "pictures": pictures}, protocol(scale))
 
 
-def cases(scale: str) -> list[Case]:
+def cases(scale: str) -> list[SearchCase]:
     """Those of MetaNTK-NAS in the tables: the searches are shared."""
-    return [Case(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
+    return [SearchCase(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
 
 
 def _released_rows() -> list[Row]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.metantk import nas
-from innerloop_studies.papers.metantk.nas import Case, CaseRun
+from innerloop_studies.papers.metantk.nas import CaseRun, SearchCase
 from innerloop_studies.reproduce.rows import Row, counts_row, row, same_row
 
 
@@ -74,15 +74,10 @@ def line_of(runs: Sequence[CaseRun], cells: int) -> Line:
     )
 
 
-def plain_lines(lines: Mapping[str, Line]) -> dict[str, dict[str, Any]]:
-    """Lines by method, as plain data."""
-    return {method: line.as_dict() for method, line in lines.items()}
-
-
 SEARCH_LIMIT, TRAINING_LIMIT = 600.0, 480.0
 """Seconds of one core that a search and a training may take at ``cpu``."""
 
-Runs = Mapping["Case", CaseRun]
+Runs = Mapping[SearchCase, CaseRun]
 
 
 def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
@@ -94,11 +89,23 @@ def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
     ]
 
 
+def tables_of(runs: Runs, methods: Sequence[str]) -> dict[tuple[str, int], dict[str, Line]]:
+    """A table for every data set and number of cells, a line for every method."""
+    pairs = sorted({(case.data, case.cells) for case in runs})
+    return {(d, n): {m: line_of(of(runs, m, d, n), n) for m in methods} for d, n in pairs}
+
+
+def compared(ours: Sequence[CaseRun], theirs: Sequence[CaseRun], shots: str) -> tuple[float, str]:
+    """How many points better the first is on average, and both in words."""
+    means = [accuracies(runs, shots) for runs in (ours, theirs)]
+    return means[0].mean - means[1].mean, f"{means[0]} against {means[1]}: {difference(ours, theirs, shots)}"
+
+
 def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
     """First minus second in words: over the same test tasks, and over independent runs.
 
-    >>> from innerloop_studies.papers.metantk.nas import Trained
-    >>> run = lambda *scores: CaseRun("metanas", None, Trained(60.0, 10, 1000, {"1": list(scores)}))
+    >>> from innerloop_studies.papers.metantk.nas import CellTraining
+    >>> run = lambda *scores: CaseRun("metanas", None, CellTraining(60.0, 10, 1000, {"1": list(scores)}))
     >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
     '+10.00 points (± 0.00 over tasks)'
     """

@@ -264,11 +264,11 @@ def test_rows_say_what_is_not_as_published() -> None:
     assert "would make it 4%" in table2.deviations("cpu")
     interval = Interval(50.0, 1.0, 3)
     accuracies = {
-        f"{setting} {name}": dict.fromkeys(table1.JUDGED, interval)
+        f"{setting} {name}": dict.fromkeys(images.JUDGED, interval)
         for setting in ("Large", "Small")
         for name in table1.METHODS["cpu"]
     }
-    accuracies["Large MAML by Adam"] = dict.fromkeys(table1.JUDGED, interval._replace(mean=60.0))
+    accuracies["Large MAML by Adam"] = dict.fromkeys(images.JUDGED, interval._replace(mean=60.0))
     rows = {row.what: row for row in table1._rows(accuracies, "cpu", {})[1:]}
     assert all("nearest neighbours" in row.reason for row in rows.values())
     judged = rows["Large: MAML above NAL-10 on test hard tasks, points"]

@@ -95,7 +95,7 @@ def tables_of(runs: Runs, methods: Sequence[str]) -> dict[tuple[str, int], dict[
     return {(d, n): {m: line_of(of(runs, m, d, n), n) for m in methods} for d, n in pairs}
 
 
-def compared(ours: Sequence[CaseRun], theirs: Sequence[CaseRun], shots: str) -> tuple[float, str]:
+def compared(shots: str, ours: Sequence[CaseRun], theirs: Sequence[CaseRun]) -> tuple[float, str]:
     """How many points better the first is on average, and both in words."""
     means = [accuracies(runs, shots) for runs in (ours, theirs)]
     return means[0].mean - means[1].mean, f"{means[0]} against {means[1]}: {difference(ours, theirs, shots)}"

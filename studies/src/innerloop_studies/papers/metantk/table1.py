@@ -101,7 +101,7 @@ def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, Line]], scale: str
 def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: str) -> Row:
     """MetaNAS' cell: comparable or better; ResNet-12: better."""
     data, cells = key
-    gap, said = table.compared(*(table.of(runs, m, data, cells) for m in (OURS, other)), shots)
+    gap, said = table.compared(shots, *(table.of(runs, m, data, cells) for m in (OURS, other)))
     published, place = PUBLISHED.get(key, PUBLISHED[LIKE]), 0 if shots == "1" else 1
     if other == CELL:
         holds, words = gap >= -CLOSE, "comparable with or better than MetaNAS' cell"

@@ -77,7 +77,7 @@ def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Ro
 
 def _better(runs: Runs, scale: str, cells: int, shots: str, first: str, second: str) -> Row:
     """Whether one search's cells are better on average than another's."""
-    gap, said = table.compared(*(table.of(runs, m, DATA[scale], cells) for m in (first, second)), shots)
+    gap, said = table.compared(shots, *(table.of(runs, m, DATA[scale], cells) for m in (first, second)))
     published, key = PUBLISHED[cells, shots], (first, second, shots)
     known = second in published
     paper = f"{published[first][0] - published[second][0]:+.2f} points" if known else "–"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Child, Measured, Report, Row, Say
 from innerloop_studies.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve

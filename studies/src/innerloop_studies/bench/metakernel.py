@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Child, Report, Row, Say
 from innerloop_studies.bench.worker import Answer, Spec, Worker, serve

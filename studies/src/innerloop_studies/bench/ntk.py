@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Measured, Report, Row, Say, better
 from innerloop_studies.bench.worker import Spec, Worker, flat, serve

@@ -2,7 +2,7 @@
 
 Run as a module (``python -m innerloop_studies.bench.ranks``) it is the child process of one side, which may
 lead further ranks; with an argument it is one of those that follow. Ranks meet as those of a run do, and
-exchange what those exchange, through the same :class:`~innerloop.training.execution.group.Group`.
+exchange what those exchange, through the same :class:`~innerloop.training.execution.rank_group.RankGroup`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from innerloop.core.children import ends_with_parent, python_command, watch_parent
-from innerloop.core.ranks import Place
+from innerloop.core.child_processes import ends_with_parent, python_command, watch_parent
+from innerloop.core.ranks import Rank
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.experiment.together import END, announce, listen
 from innerloop.training.execution.gradient_types import Gradient
-from innerloop.training.execution.group import Group, join, leave
+from innerloop.training.execution.rank_group import RankGroup, join, leave
 from innerloop.training.execution.ranks import ranked
 from innerloop_studies.bench import harness, maml, ranks_cost
 from innerloop_studies.bench.harness import Child, Report, Row, Say, Side, Timing, busy, comparison
@@ -217,7 +217,7 @@ class Turn(NamedTuple):
 class Clock:
     """Adds up the time that this rank spends in exchanges, seen from inside the group."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: RankGroup) -> None:
         self.spent, self._inner = 0.0, group.add_up
         group.add_up = self._add_up  # type: ignore[method-assign]
 
@@ -230,7 +230,7 @@ class Clock:
 class Member:
     """One rank: does what it is told, and times it."""
 
-    def __init__(self, group: Group, spec: Spec) -> None:
+    def __init__(self, group: RankGroup, spec: Spec) -> None:
         keep_freed_memory()
         torch.set_num_threads(1)
         self.group, self.clock = group, Clock(group)
@@ -297,7 +297,7 @@ class Team:
             command = python_command("-m", MODULE, told)
             # what they print must not be taken for an answer of this process
             self.processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
-        self.group = join(Place(0, self.ranks, 0, self.ranks, store=store))
+        self.group = join(Rank(0, self.ranks, 0, self.ranks, store=store))
         self.member = Member(self.group, self.spec)
         return self
 
@@ -329,7 +329,7 @@ class Team:
 def follow(told: Spec) -> None:
     """A rank that does what the first announces."""
     watch_parent()
-    group = join(Place(told["rank"], told["size"], told["rank"], told["size"], store=told["store"]))
+    group = join(Rank(told["rank"], told["size"], told["rank"], told["size"], store=told["store"]))
     member = Member(group, told["spec"])
     while (heard := listen(group)[0])["kind"] != END:
         if heard["kind"] == "once":

@@ -9,7 +9,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import Panel, line, panels_figure
-from innerloop.theory.rate.estimate import Range, merged_range
+from innerloop.theory.rate.estimate import RateRange, merged_range
 from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
 from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
 from innerloop_studies.papers.figures import loglog
@@ -118,7 +118,7 @@ def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
     parts = build(recipe_for(case, 0.01, steps, episodes))
     h19 = merged_range(setting.batch, setting.shots, count(parts.params), loss=setting.loss)
     advice = advice_for(parts)
-    given = {"rates": setting.grid, "scores": scores, "h19": h19, "ours": Range(advice.low, advice.high)}
+    given = {"rates": setting.grid, "scores": scores, "h19": h19, "ours": RateRange(advice.low, advice.high)}
     return {**given, "steps": steps, "episodes": episodes}
 
 

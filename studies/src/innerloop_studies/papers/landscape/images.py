@@ -27,7 +27,8 @@ from innerloop.learners.metric import protonet
 from innerloop.learners.objectives.base import Objective
 from innerloop.learners.objectives.multitask import PREFIX
 from innerloop.nets.network import Network
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.loading import image_loader
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan, torch_threads
@@ -104,7 +105,7 @@ def judge(
     seed: int,
 ) -> float:
     """Mean accuracy over episodes of one kind, in percent."""
-    sampler, ways = few_shot_sampler(source, "all", seed=seed, kinds=[kind]), kind.shape.ways
+    sampler, ways = few_shot_sampler(source, "all", seed=seed, kinds=[kind]), kind.ways
     params, buffers = split_prefix(weights[0], PREFIX)[1], weights[1]
     steps = budget.test_steps if method == "NAL" else 1
     loss = get_loss("cross-entropy")
@@ -131,7 +132,7 @@ def parts_of(
 ) -> Parts:
     """What a method trains on: tasks of all classes, of the given kinds."""
     _, height, width, channels = source.images.shape
-    ways = max(kind.shape.ways for kind in kinds)
+    ways = max(kind.ways for kind in kinds)
     recipe = recipe_of(method, ways, budget, seed, training)
     sizes = Sizes((channels, height, width), ways, ways, source.n_classes, labels=True)
     if method == "RFS":

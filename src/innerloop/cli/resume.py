@@ -47,7 +47,7 @@ def resume(
     \b
     JSON: run, steps, metrics, tasks_per_second.
     """
-    if check_settings(settings):
+    if check_settings(settings, resume):
         raise UserError(
             "resume takes a run and nothing else: to change settings, start a new run with "
             f"`innerloop train {run} {' '.join(settings or [])}`."

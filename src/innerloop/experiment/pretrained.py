@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from innerloop.classify.backbones import overlap, seen_before
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
 from innerloop.experiment.recipe.judging import NOTHING
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.nets.hugging_face import PREFIX, is_hugging_face, read_preprocessing
-from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, published_weights
+from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, overlap, published_weights, seen_before
 
 INIT = "pretrained"
 """The value of ``model.init`` that means published weights."""

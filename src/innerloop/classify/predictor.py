@@ -33,8 +33,7 @@ from innerloop.classify.sureness import Sureness, sureness_of
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.folder import refuse_two_labels
-from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import prepare
+from innerloop.data.pictures import Progress, prepare, silent
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.heads import HEADS, head_scores
 from innerloop.experiment.model import build_network

@@ -29,8 +29,9 @@ from innerloop.data.folder import FolderOptions, folder_layout
 from innerloop.data.folder_tree import scan
 from innerloop.data.hashing import content_hash, file_hash
 from innerloop.data.layouts import read_layout
-from innerloop.data.layouts.layout import Layout, Progress, silent, where
+from innerloop.data.layouts.layout import Layout, where
 from innerloop.data.listing import Got, Origin, Stored
+from innerloop.data.pictures import Progress, silent
 from innerloop.data.place import data_folder, is_name
 from innerloop.data.source import map_array
 from innerloop.data.store import IMAGES, Index, build_store, read_index, workspace

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from innerloop.core.random import derive_seed
 from innerloop.data.augment import episode_transform, lee2019
-from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.opening import open_source
+from innerloop.data.pictures import Progress, silent
 from innerloop.data.source import ImageSource
 from innerloop.data.splits import hold_out
 from innerloop.experiment.kept import read_kept, with_kept_splits

@@ -52,12 +52,12 @@ from innerloop.core.errors import UserError
 from innerloop.core.files import write_json_atomic
 from innerloop.core.formatting import duration
 from innerloop.evaluation.baselines import WORDS
-from innerloop.experiment.lifetime import ending
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import open_pictures
 from innerloop.experiment.recipe.grammar import as_items
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.words import recipe_words
+from innerloop.experiment.session import ending
 from innerloop.report.page import write_page
 from innerloop.runs.executors import OutOfTimeError
 from innerloop.runs.manifest import update_manifest

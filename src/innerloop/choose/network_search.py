@@ -52,9 +52,9 @@ from innerloop.choose.shortlist import TIMED, Ranking, own_scores, random_field,
 from innerloop.choose.trials import MOST_TIMED, Costs, Trial, measure_recipes, shorten
 from innerloop.choose.validation import validate_scores
 from innerloop.core.files import write_json_atomic, write_text_atomic
-from innerloop.experiment.lifetime import ending
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.settings import recipe_to_toml
-from innerloop.experiment.words import recipe_words
+from innerloop.experiment.session import ending
 from innerloop.report.page import write_page
 from innerloop.runs.manifest import update_manifest
 from innerloop.runs.process import sole_writer

@@ -15,7 +15,7 @@ from innerloop.choose import advisor, method_race, records, trials
 from innerloop.choose import baselines as others
 from innerloop.choose.advice import Row
 from innerloop.choose.advisor import give_advice
-from innerloop.choose.baselines import SPLIT, Ground, ground_of, untrained
+from innerloop.choose.baselines import SPLIT, FreshTasks, ground_of, untrained
 from innerloop.choose.method_race import MethodRace
 from innerloop.choose.problem import pose_advice
 from innerloop.choose.race import Rungs
@@ -146,7 +146,7 @@ def test_a_slow_start_keeps_more_time_for_the_end() -> None:
     assert (advisor._ending(asked, 5.0), advisor._ending(asked, 50.0)) == (8.0, 35.0)
 
 
-def grounded(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> tuple[Ground, list[int]]:
+def grounded(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> tuple[FreshTasks, list[int]]:
     """Tasks of glyphs in the order of their pool; every feature takes a second."""
     ground = ground_of(pose_advice(read_advise("glyphs", [*SHAPE, "methods=[protonet]"])), 20, 1, 1)
     pictures = ground.whole.pictures

@@ -214,7 +214,7 @@ def test_fine_tuning_without_steps_is_nearest_centroid(source: ImageSource) -> N
 def test_heads_that_are_no_solutions_are_counted(
     source: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import innerloop.evaluation.judges as module
+    import innerloop.evaluation.frozen as module
     from innerloop.experiment.recipe.protocols import evaluation_line
 
     net = network()
@@ -310,7 +310,8 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
     assert read_again == grid._replace(protocol=plain(grid.protocol))
     assert [baseline.name for baseline in grid.baselines] == ["pixels", "colours", "untrained"]
     for head in [*HEADS, "finetune", "learner"]:
-        evaluation = evaluate_run(run, [f"eval.head={head}", "eval.head_steps=1"])
+        steps = ["eval.head_steps=1"] if head == "finetune" else []
+        evaluation = evaluate_run(run, [f"eval.head={head}", *steps])
         assert 0 <= evaluation.mean <= 1
         assert (evaluation.protocol.get("head") == head) == (head != "learner")
     validations = [line for line in (run / "metrics.jsonl").read_text().splitlines() if "validation" in line]

@@ -21,7 +21,7 @@ from innerloop.nets import mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.training import Plan, choose_plan, meta_gradient
 from innerloop.training.execution.gradients import captured
-from innerloop.training.execution.plan import cpp_compiler
+from innerloop.training.execution.probes import cpp_compiler
 from oracles import problems
 
 Tree = dict[str, Tensor]

@@ -53,7 +53,8 @@ def parts_of(source: str, *settings: str) -> Parts:
 
 
 def with_method(method: str) -> list[str]:
-    given = {"lr": 0.05, "steps": 2, **LEARNERS[method].solved_with}
+    rate = {key: value for key, value in {"lr": 0.05, "steps": 2}.items() if key in LEARNERS[method].reads}
+    given = {**rate, **LEARNERS[method].solved_with}
     settings = {"inner.method": method, **{f"inner.{key}": value for key, value in given.items()}}
     return [f"{key}={_toml(value)}" for key, value in settings.items()]
 

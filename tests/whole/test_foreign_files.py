@@ -28,7 +28,6 @@ from innerloop.classify.backbones import write_backbone
 from innerloop.classify.cache import features_folder
 from innerloop.classify.files import load_model
 from innerloop.cli.main import main
-from innerloop.core import trials
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, UntrustedCodeError, load_object
 from innerloop.core.preprocessing import Preprocessing
@@ -38,6 +37,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.sweeps.grid import make_space
 from innerloop.experiment.sweeps.study import DRAWS, keep_draws, kept_draws
+from innerloop.training.execution import probes
 from support.picture_runs import draw_noise, random_backbone
 from support.places import ROOT
 
@@ -291,8 +291,8 @@ def test_only_the_gate_makes_tokens_of_text_that_it_was_given() -> None:
 
 def test_memories_and_exports(ran: Ran, tmp_path: Path) -> None:
     file, key = tmp_path / "trial.json", json.dumps({"machine": "x"})
-    trials.remember(file, key, trials.Outcome(False, "no"))
-    assert walk(json.loads(file.read_text()), by_json(file), lambda: trials._remembered(file, key), ran)
+    probes.remember(file, key, probes.Outcome(False, "no"))
+    assert walk(json.loads(file.read_text()), by_json(file), lambda: probes._remembered(file, key), ran)
     for suffix in (".onnx", ".pt2"):  # are written, and never read
         (tmp_path / f"model{suffix}").write_bytes(b"os:system")
         with pytest.raises(UserError):

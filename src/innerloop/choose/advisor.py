@@ -15,7 +15,7 @@ from typing import Any
 from innerloop.choose.advice import Advice, HardnessPart, LandscapePart, RatePart, Row
 from innerloop.choose.baselines import (
     MOST,
-    Ground,
+    FreshTasks,
     ground_of,
     installed_backbone,
     pool_order,
@@ -38,8 +38,8 @@ from innerloop.choose.recommend import (
 from innerloop.choose.records import (
     ADVISE,
     RESULT,
-    Hands,
     Session,
+    Workers,
     begin_advice,
     open_hands,
     open_session,
@@ -168,7 +168,7 @@ def _ending(asked: Request[AdviseSettings], starting: float) -> float:
 
 
 def _carry_on(
-    run: Path, problem: AdviceProblem, hands: Hands, show: bool, started: float, end: float
+    run: Path, problem: AdviceProblem, hands: Workers, show: bool, started: float, end: float
 ) -> Advice:
     asked = problem.asked
     session, teller, log = open_session(run, f"{ADVISE} {asked.source}", hands, show=show, started=started)
@@ -253,8 +253,8 @@ def _tasks(problem: AdviceProblem) -> str:
 
 
 def _pretrained_first(
-    problem: AdviceProblem, session: Session, ground: Ground, backbone: str | None
-) -> tuple[Ground, list[Row], list[str]]:
+    problem: AdviceProblem, session: Session, ground: FreshTasks, backbone: str | None
+) -> tuple[FreshTasks, list[Row], list[str]]:
     """The pictures that all tasks are drawn from, the row of a pretrained network, and why there is none."""
     if problem.asked.kind != "pictures":
         return ground, [], []
@@ -273,7 +273,7 @@ def _pretrained_first(
     return ground, [row] if row else [], [] if row else [f"{backbone} was not evaluated: no time was left"]
 
 
-def _plain_rows(problem: AdviceProblem, session: Session, ground: Ground) -> tuple[list[Row], list[str]]:
+def _plain_rows(problem: AdviceProblem, session: Session, ground: FreshTasks) -> tuple[list[Row], list[str]]:
     """Rows of what needs no training, and what there was no time for."""
     ways, alone = untrained(problem), ground._replace(plan=Plan("loop", 1))
     found = _in_time([(of, (problem, alone)) for of in ways.values()], problem, session)

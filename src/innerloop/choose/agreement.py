@@ -16,7 +16,7 @@ _AT_ONCE = 2_000_000  # pairs of candidates, to bound memory
 Array = NDArray[np.float64]
 
 
-class Estimate(NamedTuple):
+class BootstrapEstimate(NamedTuple):
     """A number with its 95 % bootstrap interval (percentiles over resampled candidates)."""
 
     value: float
@@ -27,15 +27,17 @@ class Estimate(NamedTuple):
 class Agreement(NamedTuple):
     """What a score says about an accuracy."""
 
-    spearman: Estimate
-    kendall: Estimate
-    ndcg: Estimate
-    regret: Estimate
+    spearman: BootstrapEstimate
+    kendall: BootstrapEstimate
+    ndcg: BootstrapEstimate
+    regret: BootstrapEstimate
     candidates: int
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {key: v._asdict() if isinstance(v, Estimate) else v for key, v in self._asdict().items()}
+        return {
+            key: v._asdict() if isinstance(v, BootstrapEstimate) else v for key, v in self._asdict().items()
+        }
 
 
 def agreement(
@@ -131,6 +133,6 @@ def _ndcg(accuracy: Array, above: NDArray[np.int64], equal: NDArray[np.int64]) -
     return total
 
 
-def _estimate(value: float, resampled: Array) -> Estimate:
+def _estimate(value: float, resampled: Array) -> BootstrapEstimate:
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return Estimate(value, float(low), float(high))
+    return BootstrapEstimate(value, float(low), float(high))

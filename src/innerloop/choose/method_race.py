@@ -9,7 +9,7 @@ from innerloop.choose.problem import AdviceProblem
 from innerloop.choose.race import (
     LEAST_EPISODES,
     LEAST_STEPS,
-    Course,
+    RacePlan,
     Racer,
     Rungs,
     enough,
@@ -67,7 +67,7 @@ def race_methods(
         folder = session.run / "methods" / racer.name
         return Trial(recipe, folder, f"rung-{rung + 1}", steps[rung], rungs.episodes, go_on=True)
 
-    course = Course(
+    course = RacePlan(
         rungs,
         trial,
         problem.better,

@@ -12,7 +12,7 @@ from typing import Any
 
 from innerloop.choose.problem import SearchProblem, pose_search
 from innerloop.choose.race import (
-    Course,
+    RacePlan,
     Racer,
     Rungs,
     halved,
@@ -27,8 +27,8 @@ from innerloop.choose.race import (
 )
 from innerloop.choose.records import (
     RESULT,
-    Hands,
     Session,
+    Workers,
     begin_search,
     check_pictures,
     decided,
@@ -38,10 +38,10 @@ from innerloop.choose.records import (
 )
 from innerloop.choose.request import Request
 from innerloop.choose.search_results import (
-    Listed,
     NetworkRace,
+    ScoreValidation,
     SearchResult,
-    Validation,
+    ShortlistEntry,
     describe,
     ending_of,
     protocol_of,
@@ -108,7 +108,7 @@ def _carry_on(
     run: Path,
     asked: Request[SpaceSettings],
     problem: SearchProblem,
-    hands: Hands,
+    hands: Workers,
     show: bool,
     started: float,
 ) -> SearchResult:
@@ -127,7 +127,9 @@ def _carry_on(
     return result._replace(report=write_page([run]))
 
 
-def _answer(problem: SearchProblem, settings: SpaceSettings, session: Session) -> NetworkRace | Validation:
+def _answer(
+    problem: SearchProblem, settings: SpaceSettings, session: Session
+) -> NetworkRace | ScoreValidation:
     if isinstance(settings, ValidateSettings):
         return validate_scores(problem, settings, session)
     assert isinstance(settings, SearchSettings)
@@ -157,7 +159,7 @@ def race_networks(problem: SearchProblem, settings: SearchSettings, session: Ses
     recipe = session.run / CHOSEN
     _write_recipe(problem, end.chosen, recipe, settings)
     shortlist = [
-        Listed(
+        ShortlistEntry(
             racer,
             describe(problem.space, racer.entrant.about),
             scores.of(place),
@@ -222,7 +224,7 @@ def _raced(problem: SearchProblem, session: Session, rungs: Rungs, racers: list[
     def line(rung: int, best: Racer, running: int) -> str:
         return f"rung {rung}: {running} candidates, best {best.name} at {100 * (best.last.mean or 0.0):.1f} %"
 
-    course = Course(
+    course = RacePlan(
         rungs,
         trial,
         better=1,

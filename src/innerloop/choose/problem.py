@@ -9,7 +9,7 @@ import numpy as np
 
 from innerloop.choose.architectures.draws import PictureDraws
 from innerloop.choose.architectures.space import Space, get_space, random_candidate
-from innerloop.choose.methods import NUMBERS, PICTURES, Method
+from innerloop.choose.methods import NUMBERS, PICTURES, TrainingMethod
 from innerloop.choose.race import Entrant
 from innerloop.choose.request import CLASSIFIER, TRAINING, Request
 from innerloop.choose.settings import YOURS, AdviseSettings, SpaceSettings
@@ -89,7 +89,7 @@ def normalised_together(entrant: Entrant) -> bool:
     return bool(entrant.about) and entrant.recipe.model.norm == "transductive"
 
 
-def _entrant(asked: Request[AdviseSettings], name: str, table: Mapping[str, Method]) -> Entrant:
+def _entrant(asked: Request[AdviseSettings], name: str, table: Mapping[str, TrainingMethod]) -> Entrant:
     if name == YOURS:
         if not asked.named:
             raise UserError("no recipe was named, so there is no method of yours.")
@@ -103,7 +103,7 @@ def _entrant(asked: Request[AdviseSettings], name: str, table: Mapping[str, Meth
     return made
 
 
-def with_method(asked: Request[AdviseSettings], method: Method) -> dict[str, Any]:
+def with_method(asked: Request[AdviseSettings], method: TrainingMethod) -> dict[str, Any]:
     """Plain data of a recipe: the tasks and the network of what was asked, and the method's own settings.
 
     Where a recipe was named, its network stays, with a norm policy that suits the method if it has one of

@@ -212,7 +212,7 @@ def place(result: TrialResult, better: int = 1) -> tuple[bool, float]:
     return (result.mean is None, 0.0 if result.mean is None else -better * result.mean)
 
 
-class Course(NamedTuple):
+class RacePlan(NamedTuple):
     """What a race is run on, and how people are told of it.
 
     Attributes:
@@ -236,7 +236,7 @@ class Course(NamedTuple):
     left: Left = None
 
 
-def run_race(racers: Sequence[Racer], course: Course, session: Session) -> list[Racer]:
+def run_race(racers: Sequence[Racer], course: RacePlan, session: Session) -> list[Racer]:
     """Trains rung by rung; the order within every field, those first that came furthest and did best.
 
     One that had no time even for its first rung is left out.
@@ -277,7 +277,7 @@ def run_race(racers: Sequence[Racer], course: Course, session: Session) -> list[
 def judge_fresh(
     racers: Sequence[Racer],
     finalists: Sequence[Racer],
-    course: Course,
+    course: RacePlan,
     session: Session,
     *,
     episodes: int | None = None,
@@ -317,8 +317,8 @@ def keep_race(run: Path, racers: Sequence[Racer]) -> None:
 def lead(first: Sequence[float], second: Sequence[float], better: int = 1) -> Interval | None:
     """By how much the first is better on the tasks that both have; None where these are fewer than two.
 
-    >>> str(lead([0.6, 0.8, 0.5], [0.5, 0.7, 0.4]))
-    '0.10 ± 0.00 (95 % CI, n=3)'
+    >>> str(lead([0.75, 1.0, 0.5], [0.5, 0.5, 0.5]))
+    '0.25 ± 0.62 (95 % CI, n=3)'
     """
     n = min(len(first), len(second))
     if n < 2:

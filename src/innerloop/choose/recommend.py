@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from innerloop.choose.advice import RACES, SEARCH, Recommendation, Row
-from innerloop.choose.baselines import Ground
+from innerloop.choose.baselines import FreshTasks
 from innerloop.choose.method_race import RETRY, MethodRace
 from innerloop.choose.problem import AdviceProblem, normalised_together
 from innerloop.choose.race import Racer, enough, is_beyond_chance, lead
@@ -116,7 +116,9 @@ def _share_trained(chosen: Row, race: MethodRace) -> str:
     return f"{100 * chosen.steps / steps:.2g} %" if steps else ""
 
 
-def reasons_of(problem: AdviceProblem, rows: Sequence[Row], race: MethodRace, ground: Ground) -> list[str]:
+def reasons_of(
+    problem: AdviceProblem, rows: Sequence[Row], race: MethodRace, ground: FreshTasks
+) -> list[str]:
     """What else the table says, each sentence with its evidence."""
     told, trained = [], [row for row in rows if row.kind == "trained" and row.score is not None]
     floor = next((row for row in rows if row.kind != "trained" and row.score is not None), None)

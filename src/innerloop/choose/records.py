@@ -147,8 +147,11 @@ def _reopen(run: Path, read: Callable[[dict[str, Any]], Value], instead: str, al
         raise UserError(f"{run} is finished: `innerloop report {run}` makes its page again.")
     if status == "running" and not alone:
         raise UserError(f"{run} is still running (process {manifest.get('pid')}): stop that first.")
+    asked = manifest.get("asked") or {}
     try:
-        return read(manifest["asked"])
+        if not isinstance(asked["recipe"], dict):
+            raise TypeError(asked["recipe"])
+        return read(asked)
     except (KeyError, TypeError, ValidationError):
         raise UserError(f"{run / 'manifest.json'} does not say what was asked: {instead}.") from None
 
@@ -162,7 +165,7 @@ def check_pictures(run: Path, source: ImageSource) -> None:
         )
 
 
-class Hands(NamedTuple):
+class Workers(NamedTuple):
     """Who carries out trials: how many at a time, and on which cluster, if it is one."""
 
     workers: int
@@ -170,17 +173,17 @@ class Hands(NamedTuple):
 
 
 @contextmanager
-def open_hands(workers: int | None, cluster: str | None) -> Iterator[Hands]:
+def open_hands(workers: int | None, cluster: str | None) -> Iterator[Workers]:
     """Processes of this machine, or the workers of a Dask cluster while the context lasts."""
     if cluster is None:
-        yield Hands(workers or available_cores())
+        yield Workers(workers or available_cores())
         return
     with open_executor(workers, cluster) as executor:
-        yield Hands(workers or slots(executor), executor)
+        yield Workers(workers or slots(executor), executor)
 
 
 def open_session(
-    run: Path, title: str, hands: Hands, *, show: bool, started: float
+    run: Path, title: str, hands: Workers, *, show: bool, started: float
 ) -> tuple[Session, Progress, RunLog]:
     """One more go at a run, and where people and the log are told of it."""
     log = RunLog(run / "log.txt")

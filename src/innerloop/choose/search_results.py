@@ -53,7 +53,7 @@ def protocol_of(problem: SearchProblem, steps: int, episodes: int) -> dict[str, 
     }
 
 
-class Listed(NamedTuple):
+class ShortlistEntry(NamedTuple):
     """A candidate of the shortlist."""
 
     racer: Racer
@@ -156,7 +156,7 @@ class NetworkRace(NamedTuple):
     """A race of networks that has come to its end."""
 
     sentence: str
-    shortlist: list[Listed]
+    shortlist: list[ShortlistEntry]
     worth: dict[str, Any]
     reliability: dict[str, Any]
     rungs: Rungs
@@ -225,7 +225,7 @@ class ScoredCandidate(NamedTuple):
         return {**self.architecture._asdict(), "scores": self.scores, **reached}
 
 
-class Validation(NamedTuple):
+class ScoreValidation(NamedTuple):
     """Every score against the accuracies, the most telling first, and how far these can be trusted."""
 
     table: list[ScorePrediction]
@@ -248,7 +248,7 @@ class Validation(NamedTuple):
 class SearchResult(NamedTuple):
     """A search or a validation that has come to its end."""
 
-    outcome: NetworkRace | Validation
+    outcome: NetworkRace | ScoreValidation
     notes: list[str]
     source: str
     settings: SpaceSettings
@@ -262,7 +262,7 @@ class SearchResult(NamedTuple):
         budget = self.settings.seconds
         return {
             **self.outcome.as_dict(),
-            "validate": isinstance(self.outcome, Validation),
+            "validate": isinstance(self.outcome, ScoreValidation),
             "notes": self.notes,
             "source": self.source,
             "budget": budget,

@@ -19,12 +19,12 @@ from innerloop.choose.race import (
     too_small,
 )
 from innerloop.choose.records import Session, decided
-from innerloop.choose.scores.table import SCORES, rank_sums
+from innerloop.choose.scores.score_table import SCORES, rank_sums
 from innerloop.choose.search_results import (
     Accuracies,
     ScoredCandidate,
     ScorePrediction,
-    Validation,
+    ScoreValidation,
     describe,
     protocol_of,
 )
@@ -34,7 +34,7 @@ from innerloop.choose.trials import MOST_TIMED, Trial, TrialResult, measure_reci
 from innerloop.core.errors import UserError
 
 
-def validate_scores(problem: SearchProblem, settings: ValidateSettings, session: Session) -> Validation:
+def validate_scores(problem: SearchProblem, settings: ValidateSettings, session: Session) -> ScoreValidation:
     """Scores and trains random candidates, and compares every score with the accuracy."""
     cells = random_pool(problem.space, min(settings.cells, problem.space.total), problem.seed)
     scores = score_pool(problem, session, cells, list(SCORES), settings.repeats)
@@ -61,7 +61,7 @@ def validate_scores(problem: SearchProblem, settings: ValidateSettings, session:
     keep_race(session.run, racers)
     results = [racer.last for racer in racers]
     table, reliability = compare_scores(scores, results, chance=1 / problem.ways, seed=problem.seed)
-    return Validation(
+    return ScoreValidation(
         table,
         reliability,
         candidates=[

@@ -47,7 +47,7 @@ class Backbone(NamedTuple):
     """A frozen network for features of pictures.
 
     Attributes:
-        name: as :func:`innerloop.classify.old_features.open_backbone` takes it.
+        name: as :func:`innerloop.classify.open_backbone` takes it.
         network: its features are used; its last layer is not.
         params: its weights.
         buffers: its statistics.
@@ -416,3 +416,7 @@ def read_backbone(path: Path, *, trust: bool = False) -> Backbone:
     except (OSError, SafetensorError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}.") from None
     return unpack_backbone(about if isinstance(about, dict) else {}, tensors, str(path), trust=trust)
+
+
+BACKBONE = "efficientnet-lite0"
+"""Where nobody names a network."""

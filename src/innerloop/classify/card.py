@@ -275,7 +275,7 @@ _TORCH = "\n".join(
 )
 _SAVED = "\n".join(
     (
-        "from innerloop.classify.estimator import FewShotClassifier",
+        "from innerloop import FewShotClassifier",
         "",
         "model = FewShotClassifier.load({file})",
         'print(model.predict_sure(["picture.jpg"]))',

@@ -21,16 +21,10 @@ from innerloop.classify.heads import (
     settings_in,
     unpack_state,
 )
-from innerloop.classify.items import pack_labels, unpack_labels
+from innerloop.classify.inputs import pack_labels, unpack_labels
 from innerloop.classify.model_path import find_model, model_file
-from innerloop.classify.predictor import (
-    Classes,
-    Examples,
-    Predictor,
-    network_for,
-    trained_predictor,
-    trained_preprocessing,
-)
+from innerloop.classify.predictor import Classifier, Examples, Predictor, network_for
+from innerloop.classify.pretraining import trained_predictor, trained_preprocessing
 from innerloop.classify.sureness import Confusion, ExpectedAccuracy, Novelty, Share, Sureness
 from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import plain
@@ -280,7 +274,7 @@ def _check_fit(network: Network, params: Params, buffers: Buffers, path: Path) -
             )
 
 
-def _classes(predictor: Predictor, about: dict[str, Any], groups: Groups) -> Classes:
+def _classes(predictor: Predictor, about: dict[str, Any], groups: Groups) -> Classifier:
     backbone, names = predictor.backbone, unpack_labels(about["names"])
     if len(set(names)) < len(names):
         raise ValueError("two classes have the same name")
@@ -290,7 +284,7 @@ def _classes(predictor: Predictor, about: dict[str, Any], groups: Groups) -> Cla
     sure = about.get("sureness")
     if sure is not None:
         sure = unpack_sureness(sure, groups["sureness"]["means"], names)
-    return Classes(names, head, state, about["counts"], examples, sure)
+    return Classifier(names, head, state, about["counts"], examples, sure)
 
 
 def unpack_sureness(about: Mapping[str, Any], means: Tensor, names: Sequence[Any]) -> Sureness:

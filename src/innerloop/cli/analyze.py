@@ -88,7 +88,7 @@ def analyze(
     carry_out(json, work, lambda result: _render(kind, result, text))
 
 
-class Request(NamedTuple):
+class AnalysisRequest(NamedTuple):
     """What was typed behind ``analyze KIND``: settings, the recipe if there is one, and warnings about it."""
 
     settings: FlatSettings
@@ -99,7 +99,7 @@ class Request(NamedTuple):
 
 def read_request(
     kind: str, model: type[FlatSettings], items: Sequence[str], *, trust: bool = False
-) -> Request:
+) -> AnalysisRequest:
     """The problem that stands first, if any, with its ``section.key=value``, and the flat settings."""
     from innerloop.experiment.recipe.flat import flat_reading
     from innerloop.experiment.recipe.library import load_recipe, named, shipped_names
@@ -133,7 +133,7 @@ def read_request(
     problems.add(*reading.problems)
     problems.refuse()
     notes = [] if recipe is None else unread(recipe, typed_keys(dotted))
-    return Request(reading.model, recipe, source, notes)
+    return AnalysisRequest(reading.model, recipe, source, notes)
 
 
 def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
@@ -145,7 +145,7 @@ def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
     return []
 
 
-def _refuse(kind: str, analysis: Analysis, request: Request, page: Path | None, save: bool) -> None:
+def _refuse(kind: str, analysis: Analysis, request: AnalysisRequest, page: Path | None, save: bool) -> None:
     """Everything that can be refused before data are opened and anything is computed, at once."""
     problems = Problems()
     if page is not None and request.recipe is not None:

@@ -126,7 +126,7 @@ def _judged_backbone(backbone: str, against: str | None, words: list[str], trust
         from innerloop.experiment.run_evaluation import compare_backbone
 
         return compare_backbone(backbone, other, given, argv=argv, trust=trust).as_dict()
-    from innerloop.classify.backbone_evaluation import judge_backbone
+    from innerloop.experiment.backbone_run import judge_backbone
 
     outcome = judge_backbone(backbone, given, argv=argv).as_dict()
     return {**outcome["metrics"], "run": outcome["run"]}

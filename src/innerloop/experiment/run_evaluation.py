@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from innerloop.classify.backbone_evaluation import evaluate_backbone_run, judge_backbone
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison, compare
 from innerloop.evaluation.episodes import differences
+from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_backbone
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.messages import recipe_words

@@ -24,7 +24,8 @@ from innerloop.runs.process import sole_writer
 from innerloop.runs.progress import Progress, RunLog
 from innerloop.runs.tracking import NO_TRACKER, Tracked
 from innerloop.training.execution.auto import Measured, choose_plan
-from innerloop.training.execution.plan import Plan, compiler_works
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.probes import compiler_works
 
 
 @contextmanager

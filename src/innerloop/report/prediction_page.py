@@ -13,8 +13,7 @@ from PIL import Image, ImageOps
 from innerloop.classify.sureness import copies_lines, covers
 from innerloop.core.formatting import visible_text
 from innerloop.data.layouts.layout import cores
-from innerloop.data.pictures import FORMATS, flatten, in_threads
-from innerloop.data.preparing import read_bytes
+from innerloop.data.pictures import FORMATS, flatten, in_threads, read_bytes
 from innerloop.report.figures import Picture
 from innerloop.report.plots.scores import learning_curve_data, learning_curve_figure
 from innerloop.report.plots.style import figure_to_svg

@@ -26,11 +26,11 @@ from innerloop.tasks.episodes import (
     split_rows,
     unbalanced_shots,
 )
-from innerloop.tasks.loading import Loaded, Transform, image_loader, standardiser
+from innerloop.tasks.loading import PictureLoader, Transform, image_loader, standardiser
 from innerloop.tasks.sampler import Sampler
 
 
-class Drawn(NamedTuple):
+class Episode(NamedTuple):
     """One episode: rows of its pictures, support first, and labels that are its own to change."""
 
     rows: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Drawn(NamedTuple):
     id: Tensor
 
 
-class _Block(NamedTuple):
+class _EpisodeBlock(NamedTuple):
     """Episodes side by side: their rows, and per episode all pictures and all numbers in one line."""
 
     rows: EpisodeRows
@@ -65,7 +65,7 @@ class RowBlocks:
         device: torch.device | str = "cpu",
     ) -> None:
         self._rows, self._number, self._device = rows, number, device
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, _EpisodeBlock] = {}
 
     def __call__(self, index: NDArray[np.int64]) -> EpisodeRows:
         """The rows of those episodes."""
@@ -79,21 +79,23 @@ class RowBlocks:
             return self._rows(index)
         return EpisodeRows(*(field[place : place + n].copy() for field in self._block(block).rows))
 
-    def episode(self, i: int) -> Drawn:
+    def episode(self, i: int) -> Episode:
         """The ``i``-th episode alone."""
         block, place = divmod(i, self.SIZE)
         whole = self._block(block)
         support, query = whole.rows.support.shape[1], whole.rows.query.shape[1]
         numbers = torch.from_numpy(whole.numbers[place].copy()).to(self._device)
         y_support, y_query, ids = numbers.split_with_sizes([support, query, len(numbers) - support - query])
-        return Drawn(whole.pictures[place], support, y_support, y_query, ids)
+        return Episode(whole.pictures[place], support, y_support, y_query, ids)
 
-    def _block(self, block: int) -> _Block:
+    def _block(self, block: int) -> _EpisodeBlock:
         whole = self._blocks.get(block)
         if whole is None:
             rows = self._rows(np.arange(block * self.SIZE, (block + 1) * self.SIZE))
             numbers = (rows.support_labels, rows.query_labels, self._number[rows.classes])
-            whole = _Block(rows, np.concatenate([rows.support, rows.query], 1), np.concatenate(numbers, 1))
+            whole = _EpisodeBlock(
+                rows, np.concatenate([rows.support, rows.query], 1), np.concatenate(numbers, 1)
+            )
             self._blocks[block] = whole
             if len(self._blocks) > self.KEPT:
                 self._blocks.pop(next(iter(self._blocks)), None)
@@ -272,7 +274,9 @@ def few_shot_sampler(
     source = open_source(source) if isinstance(source, str) else source
     kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
     plan = few_shot(source, split, seed, kinds, balanced)
-    pictures = Loaded(image_loader(source, dtype, device), standardiser(mean, std, dtype, device), transform)
+    pictures = PictureLoader(
+        image_loader(source, dtype, device), standardiser(mean, std, dtype, device), transform
+    )
     number = np.full(source.n_classes, -1, np.int64)
     number[plan.classes] = np.arange(len(plan.classes))
     blocks = RowBlocks(lambda index: plan.rows(index, 0), number, device)

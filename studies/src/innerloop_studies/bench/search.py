@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.choose.architectures.draws import CROP_BATCH, Draw
-from innerloop.choose.architectures.measure import Bench, Job, Seeds
+from innerloop.choose.architectures.measure import Bench, ScoringJob, Seeds
 from innerloop.choose.architectures.space import cell_space
 from innerloop.choose.scores.conditions import (
     PUBLISHED,
@@ -225,7 +225,7 @@ def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor
         # finished measurements are known by their job: another unread setting makes it a new one
         turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
         jobs = [
-            Job(each, ("metantk", "regions"), 0, Seeds(1, 3, (2,)), settings=turn)
+            ScoringJob(each, ("metantk", "regions"), 0, Seeds(1, 3, (2,)), settings=turn)
             for each in (all_choices(), *few)
         ]
         measured = bench.run(jobs)

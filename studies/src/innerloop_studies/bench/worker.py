@@ -43,7 +43,7 @@ def describe() -> Machine:
     import torch
 
     from innerloop.core.resources import available_cores
-    from innerloop.training.execution.plan import bfloat16_works, compiler_works
+    from innerloop.training.execution.probes import bfloat16_works, compiler_works
 
     cores = available_cores()
     return {

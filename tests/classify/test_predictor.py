@@ -22,7 +22,7 @@ from innerloop.classify.files import predictor_from
 from innerloop.classify.heads import pack_state, unpack_state
 from innerloop.classify.pretraining import recipe_for
 from innerloop.cli.main import main
-from innerloop.cli.predict_options import names_a_model
+from innerloop.cli.predict import names_a_model
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.parts import build

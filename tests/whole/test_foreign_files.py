@@ -21,8 +21,7 @@ import tomli_w
 import torch
 
 import innerloop as il
-from innerloop.choose.records import reopen_advice, reopen_search
-from innerloop.choose.request import Request
+from innerloop.choose.session import reopen
 from innerloop.classify import extract, read_backbone
 from innerloop.classify.backbones import write_backbone
 from innerloop.classify.cache import features_folder
@@ -228,13 +227,12 @@ def test_searches_advice_and_journals(ran: Ran, tmp_path: Path) -> None:
     recipe = load_recipe("sine-maml").model_dump(exclude_none=True)
     search = {"source": "sine", "settings": {"space": {"name": "conv"}}, "free": [], "validate": False}
     advice = {"source": "sine", "settings": {}, "named": True}
-    for kept, reopen in ((search, reopen_search), (advice, reopen_advice)):
-        manifest = {"status": "interrupted", "asked": {**kept, "recipe": recipe}}
+    for kind, kept in (("search", search), ("advise", advice)):
+        manifest = {"status": "interrupted", "kind": kind, "asked": {**kept, "recipe": recipe}}
         write = by_json(tmp_path / "manifest.json")
 
-        def build(reopen: Any = reopen) -> None:
-            asked = reopen(tmp_path, alone=True)
-            Parts((asked if isinstance(asked, Request) else asked[0]).recipe).model  # noqa: B018
+        def build() -> None:
+            Parts(reopen(tmp_path, alone=True).recipe).model  # noqa: B018
 
         write(manifest)
         assert walk(manifest, write, build, ran) > 50

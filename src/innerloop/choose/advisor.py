@@ -12,7 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from innerloop.choose.advice import Advice, HardnessPart, LandscapePart, RatePart, Row
+from innerloop.choose.advice import (
+    Advice,
+    Row,
+    architecture_of,
+    in_order,
+    not_examined,
+    reasons_of,
+    recommend,
+    trained_row,
+)
 from innerloop.choose.baselines import (
     MOST,
     FreshTasks,
@@ -23,33 +32,31 @@ from innerloop.choose.baselines import (
     untrained,
     usable,
 )
-from innerloop.choose.estimates import hardness_part, landscape_part, rate_part
+from innerloop.choose.estimates import (
+    HardnessPart,
+    LandscapePart,
+    RatePart,
+    hardness_part,
+    landscape_part,
+    rate_part,
+)
 from innerloop.choose.method_race import RETRY, race_methods, time_left
 from innerloop.choose.problem import AdviceProblem, pose_advice
 from innerloop.choose.race import FRESH_SEED, enough, too_small
-from innerloop.choose.recommend import (
-    architecture_of,
-    in_order,
-    not_examined,
-    reasons_of,
-    recommend,
-    trained_row,
-)
-from innerloop.choose.records import (
+from innerloop.choose.request import Request, read_advise
+from innerloop.choose.session import (
     ADVISE,
-    RESULT,
     Session,
     Workers,
-    begin_advice,
-    open_hands,
+    begin,
+    finish,
     open_session,
-    reopen_advice,
+    open_workers,
+    reopen,
 )
-from innerloop.choose.request import Request, read_advise
 from innerloop.choose.settings import AdviseSettings
 from innerloop.choose.trials import map_jobs
 from innerloop.core.errors import UserError
-from innerloop.core.files import write_json_atomic
 from innerloop.core.formatting import duration
 from innerloop.evaluation.baselines import WORDS
 from innerloop.experiment.messages import recipe_words
@@ -57,10 +64,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import open_pictures
 from innerloop.experiment.recipe.grammar import as_items
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.session import ending
-from innerloop.report.page import write_page
 from innerloop.runs.executors import OutOfTimeError
-from innerloop.runs.manifest import update_manifest
 from innerloop.runs.process import sole_writer
 from innerloop.training.execution.plan import Plan
 
@@ -133,10 +137,10 @@ def give_advice(
     end = _ending(asked, time.monotonic() - started)
     _read_pictures(asked, lambda: time.monotonic() - started + end)
     problem = pose_advice(asked)
-    with open_hands(workers, cluster) as hands:
-        run = begin_advice(asked, argv)
+    with open_workers(workers, cluster) as found:
+        run = begin(asked, argv)
         with sole_writer(run):
-            return _carry_on(run, problem, hands, show, started, end)
+            return _carry_on(run, problem, found, show, started, end)
 
 
 @recipe_words()
@@ -151,9 +155,9 @@ def resume_advice(
 ) -> Advice:
     """Goes on with advice that was interrupted: what was measured and trained before is not done again."""
     started = time.monotonic()
-    with open_hands(workers, cluster) as hands, sole_writer(run) as locked_before:
-        problem = pose_advice(reopen_advice(run, trust=trust, alone=locked_before or force))
-        return _carry_on(run, problem, hands, show, started, _ending(problem.asked, 0.0))
+    with open_workers(workers, cluster) as found, sole_writer(run) as locked_before:
+        problem = pose_advice(reopen(run, trust=trust, alone=locked_before or force))
+        return _carry_on(run, problem, found, show, started, _ending(problem.asked, 0.0))
 
 
 def _ending(asked: Request[AdviseSettings], starting: float) -> float:
@@ -168,21 +172,14 @@ def _ending(asked: Request[AdviseSettings], starting: float) -> float:
 
 
 def _carry_on(
-    run: Path, problem: AdviceProblem, hands: Workers, show: bool, started: float, end: float
+    run: Path, problem: AdviceProblem, workers: Workers, show: bool, started: float, end: float
 ) -> Advice:
     asked = problem.asked
-    session, teller, log = open_session(run, f"{ADVISE} {asked.source}", hands, show=show, started=started)
-    for line in (*asked.lines, *(f"warning: {note}" for note in asked.notes)):
-        teller.line(line)
-    with ending(run, log, teller):
-        try:
-            advice = _advised(problem, session._replace(spent=session.spent + end))
-            advice = advice._replace(seconds=session.seconds)
-        finally:
-            update_manifest(run, spent=session.seconds)
-        write_json_atomic(run / RESULT, advice.as_dict())
-        update_manifest(run, status="finished")
-        write_page([run])
+    lines = (*asked.lines, *(f"warning: {note}" for note in asked.notes))
+    with open_session(run, f"{ADVISE} {asked.source}", workers, lines, show=show, started=started) as session:
+        advice = _advised(problem, session._replace(spent=session.spent + end))
+        advice = advice._replace(seconds=session.seconds)
+        finish(run, advice.as_dict())
     return advice
 
 

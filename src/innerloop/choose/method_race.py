@@ -21,8 +21,8 @@ from innerloop.choose.race import (
     shortest_race,
     too_small,
 )
-from innerloop.choose.records import Session, decided
-from innerloop.choose.trials import MOST_TIMED, Costs, Trial, measure_recipes, shorten
+from innerloop.choose.session import Session
+from innerloop.choose.trials import MOST_TIMED, Costs, Trial, decided, measure_recipes, shorten
 from innerloop.core.errors import UserError
 
 LAST = 2

@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from innerloop.choose.records import Session
 from innerloop.choose.trials import Costs, Left, Trial, TrialResult, run_trials
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_json_atomic
 from innerloop.core.formatting import duration
 from innerloop.core.statistics import Interval, paired_difference
 from innerloop.experiment.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from innerloop.choose.session import Session
 
 LEAST_STEPS = 20
 """Training of fewer meta-steps tells nothing."""
@@ -37,6 +39,9 @@ FRESH, FRESH_SEED = 2, 1
 
 RACE = "race.json"
 """Of a run: every entrant's recipe, and its scores on every task at every rung."""
+
+
+DIVERGED = "training diverged for every candidate: lower outer.lr."
 
 
 class Entrant(NamedTuple):

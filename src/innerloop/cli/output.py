@@ -124,6 +124,12 @@ def table(
     console().print(made)
 
 
+def table_of_keys(title: str, keys: Sequence[Result]) -> None:
+    """Print settings with their defaults, what they take and what they mean."""
+    columns = ("key", "default", "takes", "meaning")
+    table(title, columns, [[row[column] for column in columns] for row in keys])
+
+
 def pairs(rows: Mapping[str, object]) -> None:
     """Print names and values, one pair a line, values aligned."""
     width = max(map(len, rows), default=0)

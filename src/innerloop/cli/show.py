@@ -37,7 +37,7 @@ def show(name: Name = None, settings: Settings = None, schema: Schema = False, j
     JSON: recipe and toml; or settings (key, takes, default, value, description, unread); or run, status,
     evaluations.
     """
-    given = check_settings(settings, ("--json", "--schema", "--help"))
+    given = check_settings(settings, show)
 
     def work() -> Result:
         """Gathers what is asked for."""

@@ -39,7 +39,7 @@ def train(
     \b
     JSON: run, steps, metrics, tasks_per_second, notes.
     """
-    given = check_settings(settings)
+    given = check_settings(settings, train)
     start_ranks(lambda: read_recipe(recipe, given).run.ranks)
 
     def work() -> Result:

@@ -12,7 +12,7 @@ from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.schema import Recipe
 
 if TYPE_CHECKING:
-    from innerloop.choose.regions import RegionCount
+    from innerloop.choose.scores.patterns import RegionCount
 
 
 class RegionSettings(FlatSettings):
@@ -36,7 +36,7 @@ def _is_drawn(recipe: Recipe | None) -> bool:
 def run(settings: RegionSettings, recipe: Recipe | None, say: Say) -> RegionCount:
     """Distinct patterns at every initialisation, and their mean with an interval."""
     from innerloop.choose.rates import provisional
-    from innerloop.choose.regions import count_regions, different_inputs
+    from innerloop.choose.scores.patterns import count_regions, different_inputs
     from innerloop.experiment.parts import build
     from innerloop.experiment.weights import first_weights, for_test
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from innerloop.choose.agreement import agreement
 from innerloop.choose.estimates import GROUP_EPISODES
+from innerloop.choose.validation import agreement
 from innerloop.core.random import derive_seed
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.scores import evaluate

@@ -8,22 +8,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from innerloop.choose.request import Request
-from innerloop.choose.settings import AdviseSettings, SpaceSettings, model_for
+from innerloop.choose.settings import AdviseSettings, SpaceSettings, ValidateSettings, model_for
 from innerloop.core.errors import UserError
-from innerloop.core.files import read_json, write_json_atomic
+from innerloop.core.files import write_json_atomic
 from innerloop.core.resources import available_cores
-from innerloop.data.source import ImageSource
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.trust import admit
+from innerloop.experiment.session import ending
+from innerloop.report.page import write_page
 from innerloop.runs.directory import create_run
 from innerloop.runs.executors import open_executor, slots
 from innerloop.runs.manifest import actual_status, kind_of, read_manifest, start_manifest, update_manifest
@@ -32,7 +33,6 @@ from innerloop.runs.progress import Progress, RunLog, progress
 SEARCH, ADVISE = "search", "advise"
 """Kinds of runs."""
 
-Value = TypeVar("Value")
 MEASURED = "scores.jsonl"
 RESULT = "result.json"
 
@@ -69,34 +69,21 @@ class Session(NamedTuple):
         return self.spent + self.clock()
 
 
-def begin_search(
-    request: Request[SpaceSettings], source: ImageSource, *, validate: bool, argv: list[str] | None
-) -> Path:
-    """A new run directory of a search."""
-    about = {"data": {"name": source.name, "content_sha256": source.content_sha256}}
-    kept = {"validate": validate, "free": list(request.free)}
-    return _begin(request, SEARCH, "validate" if validate else SEARCH, kept, about, argv)
-
-
-def begin_advice(request: Request[AdviseSettings], argv: list[str] | None) -> Path:
-    """A new run directory of advice."""
-    return _begin(request, ADVISE, ADVISE, {"named": request.named}, {}, argv)
-
-
-def _begin(
-    request: Request[Any],
-    kind: str,
-    verb: str,
-    kept: dict[str, Any],
-    about: dict[str, Any],
-    argv: list[str] | None,
-) -> Path:
-    recipe = request.recipe
-    name = recipe.name if recipe.name.startswith(f"{kind}-") else f"{kind}-{recipe.name}"
-    run = create_run(Path(recipe.run.folder), name.replace(kind, verb, 1), recipe.run.seed)
+def begin(request: Request[Any], argv: list[str] | None, **about: Any) -> Path:
+    """A new run directory, whose manifest says what was asked and what else is said ``about`` it."""
+    settings, recipe = request.settings, request.recipe
+    kept: dict[str, Any]
+    if isinstance(settings, AdviseSettings):
+        kind, verb, kept = ADVISE, ADVISE, {"named": request.named}
+    else:
+        validate = isinstance(settings, ValidateSettings)
+        kind, verb = SEARCH, "validate" if validate else SEARCH
+        kept = {"validate": validate, "free": list(request.free)}
+    name = f"{verb}-{recipe.name.removeprefix(f'{kind}-')}"
+    run = create_run(Path(recipe.run.folder), name, recipe.run.seed)
     asked = {
         "source": request.source,
-        "settings": request.settings.model_dump(),
+        "settings": settings.model_dump(),
         "recipe": recipe.model_dump(exclude_none=True),
         **kept,
     }
@@ -114,66 +101,41 @@ def is_advice(run: Path) -> bool:
     return kind_of(run) == ADVISE
 
 
-def reopen_search(
-    run: Path, *, trust: bool = False, alone: bool = False
-) -> tuple[Request[SpaceSettings], bool]:
-    """What an interrupted search was asked, and whether it is a validation."""
-
-    def read(kept: dict[str, Any]) -> tuple[Request[SpaceSettings], bool]:
-        model = model_for(kept["validate"], kept["settings"]["space"]["name"])
-        recipe = admit(make_recipe(kept["recipe"]), set(), str(run), trust)
-        settings = model.model_validate(kept["settings"])
-        return Request(kept["source"], settings, recipe, [], free=tuple(kept["free"])), kept["validate"]
-
-    return _reopen(run, read, "begin the search anew", alone)
-
-
-def reopen_advice(run: Path, *, trust: bool = False, alone: bool = False) -> Request[AdviseSettings]:
-    """What interrupted advice was asked for."""
-
-    def read(kept: dict[str, Any]) -> Request[AdviseSettings]:
-        recipe = admit(make_recipe(kept["recipe"]), set(), str(run), trust)
-        settings = AdviseSettings.model_validate(kept["settings"])
-        return Request(kept["source"], settings, recipe, [], named=bool(kept["named"]))
-
-    return _reopen(run, read, "ask again with `innerloop advise`", alone)
-
-
-def _reopen(run: Path, read: Callable[[dict[str, Any]], Value], instead: str, alone: bool) -> Value:
-    """What a run that can be gone on with says of what was asked."""
+def reopen(run: Path, *, trust: bool = False, alone: bool = False) -> Request[Any]:
+    """What an interrupted search, or advice, was asked."""
     manifest = read_manifest(run)
     status = actual_status(manifest)
     if status == "finished":
         raise UserError(f"{run} is finished: `innerloop report {run}` makes its page again.")
     if status == "running" and not alone:
         raise UserError(f"{run} is still running (process {manifest.get('pid')}): stop that first.")
+    advice = kind_of(run) == ADVISE
+    model: type[AdviseSettings | SpaceSettings]
+    more: dict[str, Any]
     asked = manifest.get("asked") or {}
     try:
         if not isinstance(asked["recipe"], dict):
             raise TypeError(asked["recipe"])
-        return read(asked)
+        given = asked["settings"]
+        model = AdviseSettings if advice else model_for(asked["validate"], given["space"]["name"])
+        settings = model.model_validate(given)
+        more = {"named": bool(asked["named"])} if advice else {"free": tuple(asked["free"])}
+        recipe = admit(make_recipe(asked["recipe"]), set(), str(run), trust)
+        return Request(asked["source"], settings, recipe, [], **more)
     except (KeyError, TypeError, ValidationError):
+        instead = "ask again with `innerloop advise`" if advice else "begin the search anew"
         raise UserError(f"{run / 'manifest.json'} does not say what was asked: {instead}.") from None
-
-
-def check_pictures(run: Path, source: ImageSource) -> None:
-    """Refuses to go on with other pictures."""
-    then = read_manifest(run)["data"]["content_sha256"]
-    if then != source.content_sha256:
-        raise UserError(
-            f"the pictures of {source.name} have changed since {run} began: begin anew with the same command."
-        )
 
 
 class Workers(NamedTuple):
     """Who carries out trials: how many at a time, and on which cluster, if it is one."""
 
-    workers: int
+    number: int
     executor: Executor | None = None
 
 
 @contextmanager
-def open_hands(workers: int | None, cluster: str | None) -> Iterator[Workers]:
+def open_workers(workers: int | None, cluster: str | None) -> Iterator[Workers]:
     """Processes of this machine, or the workers of a Dask cluster while the context lasts."""
     if cluster is None:
         yield Workers(workers or available_cores())
@@ -182,10 +144,11 @@ def open_hands(workers: int | None, cluster: str | None) -> Iterator[Workers]:
         yield Workers(workers or slots(executor), executor)
 
 
+@contextmanager
 def open_session(
-    run: Path, title: str, hands: Workers, *, show: bool, started: float
-) -> tuple[Session, Progress, RunLog]:
-    """One more go at a run, and where people and the log are told of it."""
+    run: Path, title: str, workers: Workers, lines: Sequence[str], *, show: bool, started: float
+) -> Iterator[Session]:
+    """One more go at a run: people and the log are told of it, and what it took is kept however it ends."""
     log = RunLog(run / "log.txt")
     spent = float(read_manifest(run).get("spent") or 0.0)
     update_manifest(run, status="running", pid=os.getpid())
@@ -197,13 +160,18 @@ def open_session(
     def clock() -> float:
         return time.monotonic() - started
 
-    teller.line(f"run: {run}")
-    return Session(run, hands.workers, spent, clock, teller.line, counting, hands.executor), teller, log
+    session = Session(run, workers.number, spent, clock, teller.line, counting, workers.executor)
+    with ending(run, log, teller):
+        for line in (f"run: {run}", *lines):
+            teller.line(line)
+        try:
+            yield session
+        finally:
+            update_manifest(run, spent=session.seconds)
 
 
-def decided(folder: Path, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What measured times decided: as before where it was kept, so that a resumed race is the same."""
-    file = folder / f"{what}.json"
-    if not file.is_file():
-        write_json_atomic(file, decide())
-    return dict(read_json(file))
+def finish(run: Path, result: dict[str, Any]) -> Path:
+    """Keeps the result and writes the page."""
+    write_json_atomic(run / RESULT, result)
+    update_manifest(run, status="finished")
+    return write_page([run])

@@ -11,12 +11,12 @@ from innerloop.evaluation import Protocol, evaluate, evaluate_head
 from innerloop.evaluation.scores import Predicted, marks, read_marks
 from innerloop.learners import protonet
 from innerloop.nets import conv4
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.testing.closeness import SINGLE_CHAINED
 from innerloop.training import Plan
 
-MIXTURE = [Kind(Shape(3, 1, 2)), Kind(Shape(4, 2, 3))]
+MIXTURE = [Kind(3, 1, 2), Kind(4, 2, 3)]
 NET = conv4(1, 28, 5, filters=2, norm="group")
 PARAMS, BUFFERS = NET.init(torch.Generator().manual_seed(0))
 LOSS = get_loss("cross-entropy")

@@ -156,7 +156,7 @@ def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
 
 def _of_a_class(recipe: Recipe) -> int:
     """Pictures that tasks ask of a class."""
-    return max(kind.shape.shots + kind.shape.queries for kind in build_kinds(recipe, training=False))
+    return max(kind.shots + kind.queries for kind in build_kinds(recipe, training=False))
 
 
 def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[int, ...]:

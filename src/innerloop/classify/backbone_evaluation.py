@@ -19,7 +19,7 @@ from innerloop.evaluation.features import Rows
 from innerloop.evaluation.frozen import evaluate_features
 from innerloop.evaluation.protocol import Protocol, check_protocol
 from innerloop.evaluation.scores import Evaluation
-from innerloop.tasks.few_shot import Kind
+from innerloop.tasks.episodes import Kind
 from innerloop.training.execution.plan import Plan
 
 

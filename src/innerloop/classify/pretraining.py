@@ -24,8 +24,8 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.nets.network import Network
 from innerloop.nets.norms import check_policy
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan
 
@@ -91,7 +91,7 @@ def _episodes(source: ImageSource, recipe: Recipe) -> Sampler:
         source,
         "train",
         seed=seed,
-        kinds=[Kind(Shape(tasks.ways, tasks.shots, tasks.queries))],
+        kinds=[Kind(tasks.ways, tasks.shots, tasks.queries)],
         transform=episode_transform(seed, lee2019(source.images.shape[1])) if augment else None,
     )
 

@@ -30,8 +30,8 @@ from innerloop.evaluation.scores import Evaluation, GridRow, Predicted, marks, r
 from innerloop.learners.fine_tuning import fine_tune
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
-from innerloop.tasks.episodes import EpisodeRows
-from innerloop.tasks.few_shot import FewShot, Kind, few_shot
+from innerloop.tasks.episodes import EpisodeRows, Kind
+from innerloop.tasks.few_shot import FewShot, few_shot
 from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan, torch_threads
 from innerloop.training.execution.ranks import shared_out
@@ -173,7 +173,7 @@ def _evaluation(
         """Accuracies of groups of episodes, heads that have not converged, the grid, and kept labels."""
         told: list[tuple[Tensor, ...]] = []
         for index, kind in groups:
-            v = judge(episodes.rows(index, kind), episodes.kinds[kind].shape.ways)
+            v = judge(episodes.rows(index, kind), episodes.kinds[kind].ways)
             said = v.said[: int((index < keep).sum())]  # numbers rise within a group
             told.append((v.accuracy.double().cpu(), torch.tensor(v.unconverged), v.grid.cpu(), said.cpu()))
         return told

@@ -212,8 +212,8 @@ def test_omniglot_is_trained_as_c4_says(
     batch = parts.data.train.batch(0, 3)
     assert isinstance(batch, TaskBatch)
     assert batch.x_support.shape[1] + batch.x_query.shape[1] == seen
-    assert {kind.shape.ways * kind.shape.shots for _, kind in judged.values()} == {adapted}
-    assert {kind.shape.ways * kind.shape.queries for _, kind in judged.values()} == {50}
+    assert {kind.ways * kind.shots for _, kind in judged.values()} == {adapted}
+    assert {kind.ways * kind.queries for _, kind in judged.values()} == {50}
 
 
 def test_all_drawings_three_times_weigh_as_they_do_once() -> None:

@@ -146,7 +146,7 @@ def _features(settings: RateSettings, name: str, samples: int) -> Tensor:
     import torch
 
     from innerloop.core.random import Draws, generator
-    from innerloop.theory.basis import gaussian_basis, polynomial_basis, random_matrix, spread_centres
+    from innerloop.theory.rate.linear import gaussian_basis, polynomial_basis, random_matrix, spread_centres
 
     one = settings.features in ("gaussian", "polynomial")
     shape = (samples, 1 if one else settings.dim)

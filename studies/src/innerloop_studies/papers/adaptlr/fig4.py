@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch
 
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop.theory.basis import gaussian_basis, spread_centres
 from innerloop.theory.rate.estimate import limit_moments
+from innerloop.theory.rate.linear import gaussian_basis, spread_centres
 from innerloop_studies.papers.adaptlr.shared import same_variance, seeded, tangent_gram, wide_net
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
-from innerloop.theory.rate.examples import (
+from innerloop_studies.papers.adaptlr.examples import (
     counts,
     independent_traces,
     normal_moments,

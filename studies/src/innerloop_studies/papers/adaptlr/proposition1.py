@@ -10,7 +10,14 @@ from torch import Tensor
 
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.estimate import limit_moments
-from innerloop.theory.rate.examples import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
+from innerloop_studies.papers.adaptlr.examples import (
+    Eigenvalues,
+    adapted,
+    epsilon,
+    gap_bound,
+    risks,
+    sub_gaussian_norm,
+)
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.theory.rate.estimate import bounds, entry_variance, split_moments
-from innerloop.theory.rate.examples import Traces, independent_traces, normal_moments, polynomial_traces
 from innerloop.theory.rate.forms import (
     best_rate,
     erm_solution,
@@ -19,6 +18,12 @@ from innerloop.theory.rate.forms import (
     risk_curve,
     task_sums,
     theorem2_range,
+)
+from innerloop_studies.papers.adaptlr.examples import (
+    Traces,
+    independent_traces,
+    normal_moments,
+    polynomial_traces,
 )
 from innerloop_studies.papers.adaptlr.shared import DOUBLE, Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from innerloop.report.plots.panels import Line, line, panel, panels_figure
-from innerloop.theory.landscape.batch import compare
 from innerloop.theory.landscape.forms import (
     adapted_curvature,
+    compare,
     excess_risk,
     irreducible,
     maml_solution,

@@ -284,7 +284,7 @@ def test_recipes_of_files_have_few_doors() -> None:
     saved = {
         path.relative_to(SOURCES).as_posix()
         for path in SOURCES.rglob("*.py")
-        if "safe_open(" in path.read_text()
+        if "read_described(" in path.read_text()
         and any(f"{name}(" in path.read_text() for name in ("make_recipe", "recipe_with"))
     }
     assert saved == {"classify/files.py"}  # a recipe in a saved classifier: asks

@@ -12,7 +12,6 @@ import numpy as np
 
 from innerloop.classify.backbones import BACKBONE, open_backbone
 from innerloop.classify.card import about_model, card, card_file, refuse_to_overwrite
-from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model, write_predictor
 from innerloop.classify.heads import head_settings
 from innerloop.classify.model_path import model_file
@@ -48,6 +47,7 @@ from innerloop.report.prediction_page import (
 )
 from innerloop.runs.manifest import now, version_of
 from innerloop.runs.pages import check_page
+from innerloop.runs.progress import TimeLeft
 
 Say = Callable[[str], None]
 

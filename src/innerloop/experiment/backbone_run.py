@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from innerloop.choose.rates import as_trained
 from innerloop.classify.backbone_evaluation import evaluate_backbone
 from innerloop.classify.backbones import Backbone, open_backbone
-from innerloop.classify.features import TimeLeft
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.resources import available_cores
 from innerloop.experiment.data import Data, build_data
@@ -34,7 +33,7 @@ from innerloop.experiment.run_data import check_data, seen_notes, with_kept_data
 from innerloop.experiment.session import begun, ending
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress as RunProgress
-from innerloop.runs.progress import RunLog
+from innerloop.runs.progress import RunLog, TimeLeft
 from innerloop.training.execution.plan import Plan
 
 Say = Callable[[str], None]

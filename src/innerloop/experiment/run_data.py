@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from innerloop.classify.backbones import overlap, seen_before
 from innerloop.data.source import ImageSource
 from innerloop.experiment.data import Data
 from innerloop.experiment.picture_record import KEPT, changes, digest, keep, read_kept, refuse, remark
@@ -17,7 +16,7 @@ from innerloop.experiment.recipe.rules import INIT, NOTHING
 from innerloop.experiment.recipe.schema import Data as DataSection
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.nets.hugging_face import is_hugging_face
-from innerloop.nets.pretrained import PRETRAINED, UNKNOWN
+from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, overlap, seen_before
 from innerloop.runs.manifest import read_manifest
 
 

@@ -1,7 +1,5 @@
 """Short training runs inside a reproduction: no run directory, scores on held-out tasks."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

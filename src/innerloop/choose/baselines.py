@@ -31,10 +31,10 @@ from innerloop.data.source import ImageSource, classes_of, only_rows
 from innerloop.evaluation.baselines import WORDS, colours, fixed_features, pixels
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import by_heads
-from innerloop.experiment.heads import head_protocol
-from innerloop.experiment.kept import own_folder
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.picture_record import own_folder
 from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.protocol import head_protocol
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.weights import for_test
 from innerloop.nets.pretrained import PRETRAINED, is_installed, overlap

@@ -31,9 +31,9 @@ from innerloop.core.tensors import read_described, write_described
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.experiment.data import build_data
-from innerloop.experiment.kept import KEPT
 from innerloop.experiment.loading import load_run
-from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.picture_record import KEPT
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.settings import typed_keys
 from innerloop.experiment.recipe.trust import admit
 from innerloop.experiment.run_data import data_record

@@ -34,8 +34,8 @@ from innerloop.data.folder import Bad, FolderOptions, OnBad, check_folder, examp
 from innerloop.data.opening import open_source
 from innerloop.data.pictures import Progress, is_picture, is_taken_for_picture, silent
 from innerloop.data.source import labels
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.words import recipe_words
 from innerloop.report.prediction_page import (
     Class,
     Example,

@@ -36,9 +36,9 @@ from innerloop.data.folder import refuse_two_labels
 from innerloop.data.pictures import Progress, prepare, silent
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.heads import HEADS, head_scores
+from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_network
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.sizes import Sizes
 from innerloop.nets.network import Network
 from innerloop.solvers.problems import Linear
 from innerloop.tasks.loading import standardiser

@@ -28,8 +28,8 @@ from innerloop.evaluation.features import cached_features, pictures_of
 from innerloop.learners import protonet
 from innerloop.learners.fine_tuning import BIAS, WEIGHT, fine_tune
 from innerloop.nets import NORM_POLICIES, Network, conv4, mlp
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.testing.closeness import SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY, assert_close
 from innerloop.training import Plan
 from oracles import frozen_loop, problems, solvers_sklearn
@@ -133,7 +133,7 @@ def test_episodes_are_those_of_learners(source: ImageSource) -> None:
 def test_mixtures_are_judged_kind_by_kind_in_episode_order(source: ImageSource) -> None:
     net = network("group")
     params, buffers = problems.drawn(net)
-    kinds = (Kind(Shape(3, 2, 4), name="few"), Kind(Shape(7, 1, 2), "one-group", name="many"))
+    kinds = (Kind(3, 2, 4, name="few"), Kind(7, 1, 2, "one-group", name="many"))
     protocol = QUICK._replace(norm="group", head="cosine", episodes=20)
     evaluation = evaluate_head(net, params, buffers, source, protocol, kinds=kinds)
     sampler = few_shot_sampler(source, "test", seed=3, kinds=kinds, dtype=torch.float64)
@@ -284,7 +284,7 @@ PRETRAINED = [
 
 def pretrained(folder: Path, *settings: str) -> Path:
     from innerloop.experiment.recipe.library import load_recipe
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
 
     given = [*PRETRAINED, f"run.folder={folder}", *settings]
     return train(load_recipe("omniglot-supervised", given), progress=False).run
@@ -292,8 +292,8 @@ def pretrained(folder: Path, *settings: str) -> Path:
 
 def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
     from innerloop.core.files import plain, read_json
-    from innerloop.experiment.judged import judged_from
-    from innerloop.experiment.run import evaluate_run
+    from innerloop.experiment.results import judged_from
+    from innerloop.experiment.run_evaluation import evaluate_run
 
     run = pretrained(tmp_path)
     (file,) = (run / "eval").glob("*.json")
@@ -319,7 +319,7 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
 
 
 def test_two_runs_are_compared_task_by_task(tmp_path: Path) -> None:
-    from innerloop.experiment.compare import compare_runs
+    from innerloop.experiment.run_evaluation import compare_runs
 
     one, two = pretrained(tmp_path), pretrained(tmp_path, "seed=1")
     difference = compare_runs(one, two, ["eval.head=cosine", "eval.episodes=9"]).comparison.difference

@@ -199,7 +199,7 @@ def test_a_page_about_many_runs_shows_no_sample_tasks(trees):
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path):
     from innerloop.experiment.recipe.library import load_recipe
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
 
     small = ["data.name=glyphs", "data.rotations=false", "tasks.ways=5", "tasks.queries=2", "eval.queries=3"]
     small += ["model.filters=4", "outer.steps=1", "eval.episodes=9", "eval.validation_episodes=2"]

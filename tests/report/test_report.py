@@ -338,7 +338,7 @@ def test_several_runs_write_here_and_a_run_named_twice_counts_once(tmp_path, mon
 def trained(tmp_path_factory):
     """A real run of a few steps."""
     from innerloop.experiment.recipe.library import load_recipe
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
 
     folder = tmp_path_factory.mktemp("runs")
     settings = ["outer.steps=4", "outer.batch=2", "model.hidden=[8]", "eval.episodes=5", "run.log_every=1"]
@@ -362,7 +362,7 @@ def test_a_real_run_has_all_its_pictures(trained):
 
 def test_the_held_out_task_is_the_one_that_is_scored_first(trained):
     from innerloop.experiment.data import build_data
-    from innerloop.experiment.held_out import POINTS, adapted_data
+    from innerloop.experiment.pages import POINTS, adapted_data
     from innerloop.experiment.recipe.settings import recipe_from_toml
 
     data = adapted_data(trained)

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.features import extract
-from innerloop.data.layouts.layout import Progress, silent
+from innerloop.data.pictures import Progress, silent
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.features import Rows
 from innerloop.evaluation.frozen import evaluate_features
 from innerloop.evaluation.protocol import Protocol, check_protocol
 from innerloop.evaluation.scores import Evaluation
-from innerloop.tasks.few_shot import Kind
+from innerloop.tasks.episodes import Kind
 from innerloop.training.execution.plan import Plan
 
 

@@ -15,8 +15,7 @@ from innerloop.core.resources import available_cores
 from innerloop.core.types import Buffers, Params
 from innerloop.data.arrays import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
-from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import Colour
+from innerloop.data.pictures import Colour, Progress, silent
 from innerloop.data.source import ImageSource
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
@@ -24,8 +23,8 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.nets.network import Network
 from innerloop.nets.norms import check_policy
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan
 
@@ -91,7 +90,7 @@ def _episodes(source: ImageSource, recipe: Recipe) -> Sampler:
         source,
         "train",
         seed=seed,
-        kinds=[Kind(Shape(tasks.ways, tasks.shots, tasks.queries))],
+        kinds=[Kind(tasks.ways, tasks.shots, tasks.queries)],
         transform=episode_transform(seed, lee2019(source.images.shape[1])) if augment else None,
     )
 

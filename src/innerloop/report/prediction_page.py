@@ -12,7 +12,6 @@ from PIL import Image, ImageOps
 
 from innerloop.classify.sureness import copies_lines, covers
 from innerloop.core.formatting import visible_text
-from innerloop.data.layouts.layout import cores
 from innerloop.data.pictures import FORMATS, flatten, in_threads, read_bytes
 from innerloop.report.figures import Picture
 from innerloop.report.plots.scores import learning_curve_data, learning_curve_figure
@@ -188,7 +187,7 @@ _QUALITY = 78
 def thumbnails(files: Iterable[Path], room: int) -> list[str]:
     """The first pictures, as many as ``room`` characters hold; empty text for one that cannot be shown."""
     made: list[str] = []
-    for text in in_threads(thumbnail, files, cores()):
+    for text in in_threads(thumbnail, files):
         room -= len(text)
         if room < 0:
             break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.tasks.episodes import (
     EpisodeRows,
-    Shape,
+    Kind,
     check_counts,
     choose_across_groups,
     choose_classes,
@@ -102,30 +102,6 @@ class RowBlocks:
         return whole
 
 
-Choice: TypeAlias = Literal["any", "one-group", "across-groups"]
-
-
-class Kind(NamedTuple):
-    """One kind of task in a mixture.
-
-    Attributes:
-        shape: ways, shots and queries.
-        choice: ``any`` classes, all from ``one-group`` (an alphabet: hard), or each from another group
-            (``across-groups``: easy).
-        groups: names of the groups to draw from; all of the split's if ``None``.
-        share: how often, relative to the other kinds.
-        name: for reports.
-        hard: whether these are the tasks that training may give more weight.
-    """
-
-    shape: Shape
-    choice: Choice = "any"
-    groups: tuple[str, ...] | None = None
-    share: float = 1.0
-    name: str = ""
-    hard: bool = False
-
-
 class FewShot(NamedTuple):
     """Episodes down to row numbers, before any picture is touched."""
 
@@ -164,7 +140,7 @@ def few_shot(
     ]
     for kind, groups, place in zip(kinds, pools, places, strict=True):
         members = np.concatenate(groups) if groups else pool
-        check_counts(source, members, kind.shape, balanced, split, place)
+        check_counts(source, members, kind, balanced, split, place)
     shares = np.cumsum([kind.share for kind in kinds])
 
     def kind_of(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -177,17 +153,16 @@ def few_shot(
     def rows(index: NDArray[np.int64], which: int) -> EpisodeRows:
         """The pictures of episodes that are all of one kind."""
         kind, groups = kinds[which], pools[which]
-        shape = kind.shape
         if kind.choice == "one-group":
-            classes = choose_from_one_group(base, index, groups, shape.ways)
+            classes = choose_from_one_group(base, index, groups, kind.ways)
         elif kind.choice == "across-groups":
-            classes = choose_across_groups(base, index, groups, shape.ways)
+            classes = choose_across_groups(base, index, groups, kind.ways)
         else:
-            classes = choose_classes(base, index, np.concatenate(groups) if groups else pool, shape.ways)
-        shots = None if balanced else unbalanced_shots(base, index, shape)
-        most = shape.shots if shots is None else int(shots.max())
-        picked = choose_rows(base, index, classes, source, most + shape.queries)
-        return split_rows(picked, classes, shape, shots)
+            classes = choose_classes(base, index, np.concatenate(groups) if groups else pool, kind.ways)
+        shots = None if balanced else unbalanced_shots(base, index, kind)
+        most = kind.shots if shots is None else int(shots.max())
+        picked = choose_rows(base, index, classes, source, most + kind.queries)
+        return split_rows(picked, classes, kind, shots)
 
     return FewShot(source, rows, kind_of, tuple(kinds), pool)
 
@@ -210,7 +185,7 @@ def _group_pools(
     wanted = range(len(names)) if kind.groups is None else [names.index(g) for g in kind.groups]
     of_pool = source.groups[pool]
     members = [pool[of_pool == g] for g in wanted if (of_pool == g).any()]
-    ways = kind.shape.ways
+    ways = kind.ways
     if kind.choice == "one-group":
         large = [group for group in members if len(group) >= ways]
         if not large:
@@ -272,7 +247,7 @@ def few_shot_sampler(
     'alphabet05/character03/07'
     """
     source = open_source(source) if isinstance(source, str) else source
-    kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
+    kinds = tuple(kinds) if kinds is not None else (Kind(ways, shots, queries),)
     plan = few_shot(source, split, seed, kinds, balanced)
     pictures = PictureLoader(
         image_loader(source, dtype, device), standardiser(mean, std, dtype, device), transform
@@ -318,7 +293,7 @@ def _mixed(
     parts = [(np.flatnonzero(which == kind), int(kind)) for kind in np.unique(which)]
     batches = [of_kind(index[places], kind) for places, kind in parts]
     order = np.argsort(np.concatenate([places for places, _ in parts]), kind="stable")
-    if len({kind.shape for kind in plan.kinds}) > 1:
+    if len({(kind.ways, kind.shots, kind.queries) for kind in plan.kinds}) > 1:
         tasks = [task for batch in batches for task in batch.tasks()]
         return RaggedBatch(tuple(tasks[i] for i in order))
     back = torch.from_numpy(order)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from innerloop.choose.architectures.findings import Round as Round
     from innerloop.choose.architectures.findings import SearchOutcome as SearchOutcome
     from innerloop.choose.architectures.findings import ShortlistReliability as ShortlistReliability
-    from innerloop.choose.architectures.methods import METHODS as METHODS
-    from innerloop.choose.architectures.methods import search as search
     from innerloop.choose.architectures.ranking import Scores as Scores
     from innerloop.choose.architectures.ranking import score_candidates as score_candidates
+    from innerloop.choose.architectures.search import METHODS as METHODS
+    from innerloop.choose.architectures.search import search as search
     from innerloop.choose.architectures.space import SPACES as SPACES
     from innerloop.choose.architectures.space import ConvVariant as ConvVariant
     from innerloop.choose.architectures.space import Size as Size
@@ -60,7 +60,7 @@ else:
             "innerloop.choose.architectures.findings": (
                 "EdgeDecision PruningReliability RankedCandidate Round SearchOutcome ShortlistReliability"
             ),
-            "innerloop.choose.architectures.methods": "METHODS search",
+            "innerloop.choose.architectures.search": "METHODS search",
             "innerloop.choose.architectures.ranking": "Scores score_candidates",
             "innerloop.choose.architectures.space": (
                 "ConvVariant SPACES Size Space candidates cell_space conv_space count_parameters "

@@ -33,13 +33,12 @@ from innerloop.classify.sureness import Sureness, sureness_of
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.folder import refuse_two_labels
-from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import prepare
+from innerloop.data.pictures import Progress, prepare, silent
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.heads import HEADS, head_scores
+from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_network
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.sizes import Sizes
 from innerloop.nets.network import Network
 from innerloop.solvers.problems import Linear
 from innerloop.tasks.loading import standardiser

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from innerloop.cli.analyses import Analysis, Say
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.rules import Rules
 from innerloop.experiment.recipe.schema import LossName
-from innerloop.experiment.words import recipe_words
 from innerloop.learners.table import estimated_rates
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _features(settings: RateSettings, name: str, samples: int) -> Tensor:
     import torch
 
     from innerloop.core.random import Draws, generator
-    from innerloop.theory.basis import gaussian_basis, polynomial_basis, random_matrix, spread_centres
+    from innerloop.theory.rate.linear import gaussian_basis, polynomial_basis, random_matrix, spread_centres
 
     one = settings.features in ("gaussian", "polynomial")
     shape = (samples, 1 if one else settings.dim)

@@ -54,7 +54,7 @@ def build(spec: Spec) -> Callable[[], Any]:
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
-    from innerloop.theory.landscape.batch import compare
+    from innerloop.theory.landscape.forms import compare
 
     s, w = environments(spec["environments"], spec["tasks"], spec["dim"])
     if spec["side"] == "ours":

@@ -19,17 +19,28 @@ from torch.utils import _pytree as pytree
 from innerloop.core.types import Params
 
 _PLAIN: ContextVar[bool] = ContextVar("innerloop_plain_autograd", default=False)
+_NATIVE: ContextVar[bool] = ContextVar("innerloop_native_layers", default=False)
 _UNTRANSFORMED: ContextVar[bool] = ContextVar("innerloop_untransformed", default=False)
 
 
 @contextmanager
-def plain_autograd() -> Iterator[None]:
-    """Inside, :func:`gradient` uses ``torch.autograd.grad``. Not for use under ``torch.func`` transforms."""
-    token = _PLAIN.set(True)
+def plain_autograd(native: bool = False) -> Iterator[None]:
+    """Inside, :func:`gradient` uses ``torch.autograd.grad``. Not for use under ``torch.func`` transforms.
+
+    Args:
+        native: whether networks that have native code for their layers use it.
+    """
+    token, before = _PLAIN.set(True), _NATIVE.set(native)
     try:
         yield
     finally:
+        _NATIVE.reset(before)
         _PLAIN.reset(token)
+
+
+def is_native() -> bool:
+    """Whether ``plain_autograd(native=True)`` is in force in this thread."""
+    return is_plain() and _NATIVE.get()
 
 
 def is_plain() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
 import innerloop.nets.ops.choice as ops
+import innerloop.nets.ops.engine as engine
 from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
@@ -172,10 +173,10 @@ def conv4(
         params["head.bias"] = torch.zeros(outputs, device=generator.device)
         return params, buffers
 
-    def features(
+    def layers(
         params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
     ) -> tuple[Tensor, Buffers]:
-        """The last maps, flattened, and the buffers after this pass."""
+        """The features block by block."""
         changed: Buffers = {}
         for i in range(BLOCKS):
             x, seen = norms.conv_norm_relu(i, norm, params, buffers, x, statistics, stride)
@@ -184,11 +185,56 @@ def conv4(
                 x = F.max_pool2d(x, 2)
         return x.flatten(1), {**buffers, **changed}
 
+    def features(
+        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
+    ) -> tuple[Tensor, Buffers]:
+        """The last maps, flattened, and the buffers after this pass."""
+        if not ops.native_suits(x, params["conv0.weight"]):
+            return layers(params, buffers, x, statistics)
+        return _native(layers, params, buffers, x, statistics, norm, pooling)
+
     def head(params: Params, features: Tensor) -> Tensor:
         """Outputs from features."""
         return F.linear(features, params["head.weight"], params["head.bias"])
 
     return Network(init, features, head, ("head.weight", "head.bias"), norm)
+
+
+def _native(
+    layers: Callable[[Params, Buffers, Tensor, Statistics], tuple[Tensor, Buffers]],
+    params: Params,
+    buffers: Buffers,
+    x: Tensor,
+    statistics: Statistics,
+    norm: str,
+    pooling: str,
+) -> tuple[Tensor, Buffers]:
+    """The features of Conv4 as one operation of native code."""
+    stored = statistics == "stored" and norm in ("support", "running")
+    source = norm if norm in ("none", "group") else "given" if stored else "batch"
+    kept = [f"norm{i}.{name}" for i in range(BLOCKS) for name in ("mean", "var")] if stored else []
+    names = [
+        f"{layer}{i}.{name}" for i in range(BLOCKS) for layer in ("conv", "norm") for name in ("weight", "bias")
+    ]
+
+    def slow(x: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+        """The same by torch's layers, with the means and variances of the policy ``support``."""
+        given = {name: t for name, t in zip([*kept, *names], tensors, strict=True) if t is not None}
+        out, after = layers(given, {**buffers, **given}, x, statistics)
+        means = [after[f"norm{i}.{name}"] for i in range(BLOCKS) for name in ("mean", "var") if norm == "support"]
+        return out, *means
+
+    filters = params["conv0.weight"].shape[0]
+    stride, groups = 2 if pooling == "stride" else 1, norms.groups_for(filters)
+    blocks = engine.Blocks(
+        BLOCKS, *x.shape[1:], filters, 3, stride, pooling == "max", source, groups, norms.EPS
+    )
+    given, weights = [buffers[name] for name in kept], [params.get(name) for name in names]
+    out, seen = engine.features(blocks, slow, x, given, weights)
+    changed: Buffers = {}
+    for i, (mean, var) in enumerate(zip(seen[::2], seen[1::2], strict=True)):
+        changed |= norms.after_batch(f"norm{i}", norm, buffers, mean, var, len(x) * blocks.sides(i + 1)[0])
+    return out, {**buffers, **changed}
 
 
 WIDTHS = (96, 192, 384, 512)

@@ -96,7 +96,7 @@ def norm(
         mean, var = buffers[f"{name}.mean"], buffers[f"{name}.var"]
         return reference.normalise(x, mean, var, weight, bias, eps), {}
     y, mean, var = reference.batch_norm(x, weight, bias, eps)
-    return y, _after_batch(name, policy, buffers, mean, var, y)
+    return y, after_batch(name, policy, buffers, mean, var, y.numel() // y.shape[1])
 
 
 def kernel_norm(
@@ -134,18 +134,17 @@ def conv_norm_relu(
     if policy == "transductive" or (policy == "running" and statistics == "batch"):
         scale, shift = params[f"{name}.weight"], params[f"{name}.bias"]
         y, mean, var = ops.conv_norm_relu(x, weight, bias, scale, shift, EPS, stride, 1)
-        return y, _after_batch(name, policy, buffers, mean, var, y)
+        return y, after_batch(name, policy, buffers, mean, var, y.numel() // y.shape[1])
     x = reference.conv2d(x, weight, bias, stride, 1)
     x, seen = norm(name, policy, params, buffers, x, statistics)
     return F.relu(x), seen
 
 
-def _after_batch(name: str, policy: str, buffers: Buffers, mean: Tensor, var: Tensor, y: Tensor) -> Buffers:
-    """The buffers that a pass with batch statistics leaves behind."""
+def after_batch(name: str, policy: str, buffers: Buffers, mean: Tensor, var: Tensor, count: int) -> Buffers:
+    """The buffers that a pass with statistics of a batch of so many pixels leaves behind."""
     if policy == "transductive":
         return {}
     if policy == "running":
-        count = y.numel() // y.shape[1]
         mean, var = mean.detach(), var.detach() * (count / max(count - 1, 1))
         mean = torch.lerp(buffers[f"{name}.mean"], mean, MOMENTUM)
         var = torch.lerp(buffers[f"{name}.var"], var, MOMENTUM)

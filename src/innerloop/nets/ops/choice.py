@@ -15,7 +15,7 @@ from torch import Tensor
 
 import innerloop.nets.ops.fused as fused
 import innerloop.nets.ops.reference as reference
-from innerloop.core.autodiff import is_plain, is_untransformed
+from innerloop.core.autodiff import is_native, is_plain, is_untransformed
 from innerloop.nets.ops.winograd import conv3x3
 
 KERNEL_GROUP = 16
@@ -31,6 +31,16 @@ memory: places are picked first."""
 def layout(x: Tensor) -> Tensor:
     """Channels last under plain autograd; elsewhere as it comes."""
     return x.contiguous(memory_format=torch.channels_last) if is_plain() else x
+
+
+def native_suits(x: Tensor, weight: Tensor) -> bool:
+    """Whether native code may compute the features of a whole network.
+
+    Not where saved tensors are watched: inner steps that are computed again would keep their memory.
+    """
+    if not is_native() or not fused.suits(x, weight) or torch.is_autocast_enabled("cpu"):
+        return False
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 def conv2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -40,18 +41,23 @@ class Blocks(NamedTuple):
     groups: int
     eps: float
 
+    def sides(self, depth: int) -> tuple[int, int]:
+        """Pixels of a map after so many blocks, before pooling and after it.
+
+        >>> Blocks(4, 1, 28, 28, 64, 3, 2, False, "batch", 1, 1e-5).sides(4)
+        (4, 4)
+        """
+        h, w, pixels = self.height, self.width, self.height * self.width
+        for _ in range(depth):
+            h, w = ((s + self.kernel // 2 * 2 - self.kernel) // self.stride + 1 for s in (h, w))
+            pixels = h * w
+            h, w = (h // 2, w // 2) if self.pool else (h, w)
+        return pixels, h * w
+
     @property
     def outputs(self) -> int:
-        """How many features a picture has.
-
-        >>> Blocks(4, 1, 28, 28, 64, 3, 2, False, "batch", 1, 1e-5).outputs
-        256
-        """
-        h, w = self.height, self.width
-        for _ in range(self.depth):
-            h, w = ((s + self.kernel // 2 * 2 - self.kernel) // self.stride + 1 for s in (h, w))
-            h, w = (h // 2, w // 2) if self.pool else (h, w)
-        return self.filters * h * w
+        """How many features a picture has."""
+        return self.filters * self.sides(self.depth)[1]
 
 
 class _Network(ctypes.Structure):
@@ -81,7 +87,30 @@ class Engine:
         return getattr(self.library, f"{name}_{str(dtype).removeprefix('torch.')}")
 
 
-ENGINE: Engine | None = None
+_ENGINE: list[Engine] = []
+
+
+def use(file: Path) -> None:
+    """Loads the compiled library for this process."""
+    if not _ENGINE:
+        _ENGINE.append(Engine(str(file), *_products()))
+
+
+def _products() -> tuple[int, int]:
+    """Where ``sgemm`` and ``dgemm`` are: in torch if it exports them, else in scipy."""
+    for file in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
+        library = ctypes.CDLL(str(file))
+        if hasattr(library, "sgemm_") and hasattr(library, "dgemm_"):
+            single, double = (ctypes.cast(f, ctypes.c_void_p) for f in (library.sgemm_, library.dgemm_))
+            return single.value or 0, double.value or 0
+    from scipy.linalg import cython_blas
+
+    pointer, named = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_GetName
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    named.restype, named.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    capsules = [cython_blas.__pyx_capi__[name] for name in ("sgemm", "dgemm")]
+    first, second = (pointer(capsule, named(capsule)) for capsule in capsules)
+    return first, second
 
 
 class _Memory:
@@ -106,7 +135,9 @@ def _as_c(value: Any) -> Any:
 class _Pass:
     """A forward pass, as those who differentiate it see it."""
 
-    def __init__(self, engine: Engine, blocks: Blocks, slow: Slow, x: Tensor, n_given: int, keep: bool) -> None:
+    def __init__(
+        self, engine: Engine, blocks: Blocks, slow: Slow, x: Tensor, n_given: int, keep: bool
+    ) -> None:
         self.engine, self.blocks, self.slow, self.n_given, self.keep = engine, blocks, slow, n_given, keep
         self.pictures = x.permute(0, 2, 3, 1).contiguous()
         self.waiting: list[tuple[_Memory, _Memory] | None] = []
@@ -177,7 +208,8 @@ def features(
         given: mean and variance of every block, for ``blocks.norm="given"``.
         params: weight, bias, scale and shift of every block; None where it has none.
     """
-    out, _, *seen = _Features.apply(blocks, slow, x, len(given), *given, *params)
+    tracked = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *given, *params))
+    out, _, *seen = _Features.apply(blocks, slow, x, len(given), tracked, *given, *params)
     return out, tuple(seen)
 
 
@@ -186,10 +218,9 @@ class _Features(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, blocks: Blocks, slow: Slow, x: Tensor, n_given: int, *rest: Tensor | None
+        ctx: Any, blocks: Blocks, slow: Slow, x: Tensor, n_given: int, keep: bool, *rest: Tensor | None
     ) -> tuple[Tensor, ...]:
-        assert ENGINE is not None
-        ctx.run = _Pass(ENGINE, blocks, slow, x, n_given, any(ctx.needs_input_grad))
+        ctx.run = _Pass(_ENGINE[0], blocks, slow, x, n_given, keep)
         out, seen = ctx.run.forward(rest)
         token = x.new_zeros(WAITING)
         ctx.save_for_backward(x, token, *rest)
@@ -200,7 +231,7 @@ class _Features(torch.autograd.Function):
     def backward(ctx: Any, to_out: Tensor | None, to_token: Tensor | None, *to_seen: Tensor | None) -> tuple[Any, ...]:
         run: _Pass = ctx.run
         x, token, *rest = ctx.saved_tensors
-        wanted = [ctx.needs_input_grad[2], *ctx.needs_input_grad[4:]]
+        wanted = [ctx.needs_input_grad[2], *ctx.needs_input_grad[5:]]
         reached = to_out is not None or any(t is not None for t in to_seen)
         arriving = x.new_zeros(len(x), run.blocks.outputs) if to_out is None else to_out
         if torch.is_grad_enabled():  # create_graph=True
@@ -220,7 +251,7 @@ class _Features(torch.autograd.Function):
             if not alone:
                 parts.append(run.backward(arriving, to_seen, rest, wanted, keep=False)[0])
             grads = [_sum(each) for each in zip(*parts, strict=True)]
-        return None, None, grads[0], None, *grads[1:]
+        return None, None, grads[0], None, None, *grads[1:]
 
 
 def _sum(tensors: Sequence[Tensor | None]) -> Tensor | None:

@@ -72,7 +72,7 @@ def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
 
 def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
     """Each task's gradient by plain autograd; averaged in task order, so threads never change the result."""
-    one_task = _gradient_of_one(loss)
+    one_task = _gradient_of_one(loss, plan.compile == "native")
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         """The meta-gradient of a batch, one task after another or one per thread."""
@@ -91,11 +91,11 @@ def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
 
 
 def _gradient_of_one(
-    loss: TaskLoss,
+    loss: TaskLoss, native: bool = False
 ) -> Callable[[Params, Buffers, Task], tuple[Tensor, Params, Buffers]]:
     def one_task(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Params, Buffers]:
         """Loss, gradient and buffers of one task by plain autograd, none of them with a graph."""
-        with plain_autograd(), torch.enable_grad():
+        with plain_autograd(native), torch.enable_grad():
             leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
             value, after = loss(leaves, buffers, task)
             grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)

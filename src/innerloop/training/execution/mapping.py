@@ -54,7 +54,7 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
 
         def one(task: Task) -> Any:
             """``fn`` on one task."""
-            with plain_autograd():
+            with plain_autograd(plan.compile == "native"):
                 return fn(params, buffers, task)
 
         if plan.mode == "threads":

@@ -12,7 +12,7 @@ from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 
 Mode = Literal["vmap", "threads", "processes", "loop"]
-Compile = Literal["off", "trace", "full"]
+Compile = Literal["off", "trace", "full", "native"]
 
 
 class _Plan(NamedTuple):

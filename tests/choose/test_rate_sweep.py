@@ -27,7 +27,7 @@ from innerloop.core.statistics import mean_interval
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.run import resume, train
+from innerloop.experiment.training import resume, train
 from innerloop.report.run_page import rate_view
 from innerloop.runs.manifest import read_manifest
 from innerloop.training.execution.probes import Outcome

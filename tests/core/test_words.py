@@ -19,11 +19,11 @@ from innerloop.core.files import read_json
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.data.glyphs import glyphs
+from innerloop.experiment.messages import RECIPE_WORDS, recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.problems import known_settings
-from innerloop.experiment.run import train
-from innerloop.experiment.words import RECIPE_WORDS, recipe_words
+from innerloop.experiment.training import train
 from innerloop.learners import Objective, multitask
 from innerloop.nets import mlp
 from innerloop.runs.directory import create_run, list_runs

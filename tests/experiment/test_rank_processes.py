@@ -17,10 +17,9 @@ import pytest
 from innerloop.cli import ranks as cli_ranks
 from innerloop.cli import ranks as launching
 from innerloop.cli.main import main
-from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.fitting import fit_parts, judge, validation_of
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.validation import validation_of
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics

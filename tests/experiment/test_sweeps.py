@@ -62,7 +62,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_here(job: RunJob) -> RunEnd:
     """As a run of a sweep, in the process of its worker."""
     from innerloop.experiment.recipe.settings import recipe_from_toml
-    from innerloop.experiment.run import resume, train
+    from innerloop.experiment.training import resume, train
 
     earlier = list_runs_of(Path(job.folder), job.label)
     if earlier:
@@ -268,7 +268,7 @@ def test_a_run_that_fails_is_tried_again_by_the_same_command(monkeypatch: pytest
 
 def dies_after_checkpoints(job: RunJob) -> RunEnd:
     """The worker is killed right after the second checkpoint of its first run."""
-    from innerloop.experiment import run
+    from innerloop.experiment import training as run
 
     if not Path("died").exists():
         save, left = run.save_checkpoint, iter((1, 0))

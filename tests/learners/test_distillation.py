@@ -10,15 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import innerloop.experiment.run as run_module
+import innerloop.experiment.training as training_module
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.experiment.data import build_data
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.run import evaluate_run, resume, train
-from innerloop.experiment.teacher import load_teacher
+from innerloop.experiment.run_evaluation import evaluate_run
+from innerloop.experiment.training import resume, train
+from innerloop.experiment.weights import load_teacher
 from innerloop.learners.objectives.distillation import distilled, divergence, teacher_of
 from innerloop.nets import apply, conv4, mlp
 from innerloop.runs.checkpoints import load_checkpoint
@@ -149,7 +150,7 @@ def test_a_distilled_run_goes_on_as_if_it_had_not_stopped(
 ) -> None:
     settings = ("run.seed=1", f"outer.teacher={teacher_run}")
     whole = trained(tmp_path / "whole", *settings)
-    write, lines = run_module.MetricsWriter.write, []
+    write, lines = training_module.MetricsWriter.write, []
 
     def interrupted(self: Any, values: Any) -> None:
         write(self, values)
@@ -157,7 +158,7 @@ def test_a_distilled_run_goes_on_as_if_it_had_not_stopped(
         if len(lines) == 4:  # after step 3: validation follows step 2
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module.MetricsWriter, "write", interrupted)
+    monkeypatch.setattr(training_module.MetricsWriter, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(recipe(tmp_path / "cut", *settings), progress=False)
     monkeypatch.undo()

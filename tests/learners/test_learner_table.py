@@ -21,7 +21,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import expected_protocol
 from innerloop.experiment.recipe.schema import Inner
-from innerloop.experiment.run import train
+from innerloop.experiment.training import train
 from innerloop.learners import (
     LEARNERS,
     Learner,

@@ -21,7 +21,7 @@ from innerloop.choose.advice import Row
 from innerloop.choose.problem import AdviceProblem
 from innerloop.choose.trials import on_pilot_tasks, pooled
 from innerloop.classify.backbone_evaluation import evaluate_backbone
-from innerloop.classify.backbones import Backbone, open_backbone, overlap
+from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.features import extract
 from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
@@ -31,14 +31,14 @@ from innerloop.data.source import ImageSource, classes_of, only_rows
 from innerloop.evaluation.baselines import WORDS, colours, fixed_features, pixels
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import by_heads
-from innerloop.experiment.heads import head_protocol
-from innerloop.experiment.kept import own_folder
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.picture_record import own_folder
 from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.protocol import head_protocol
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.weights import for_test
 from innerloop.nets.network import Network
-from innerloop.nets.pretrained import PRETRAINED, is_installed
+from innerloop.nets.pretrained import PRETRAINED, is_installed, overlap
 from innerloop.tasks.few_shot import few_shot
 from innerloop.training.execution.plan import Plan
 

@@ -24,7 +24,7 @@ from innerloop.core.resources import available_cores
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.training.execution.auto import expected_speedup
 from innerloop.training.execution.plan import Plan

@@ -51,7 +51,7 @@ def run_demo(show: bool) -> Result:
         say("letters of made-up alphabets: which method learns new ones from five examples each?")
     advice = _give_advice(show)
     from innerloop.experiment.pages import write_report
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
     from innerloop.report.comparison_page import pair
     from innerloop.report.read_run import load_run
 

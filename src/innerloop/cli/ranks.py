@@ -168,8 +168,8 @@ def as_rank(here: Rank, given: list[str], run: Callable[[list[str]], int]) -> in
     """
     if not given or given[0] not in RANKED:
         return 0 if here.rank else run(given)
-    from innerloop.experiment.following import carry_out
-    from innerloop.experiment.together import follow, leading
+    from innerloop.experiment.fitting import carry_out
+    from innerloop.experiment.ranks import follow, leading
 
     try:
         if here.rank:

@@ -51,7 +51,7 @@ def train(
         # before torch is imported: mistakes are answered at once
         typed = load_recipe(recipe, given, trust=trust)
         notes = unread(typed, sorted(typed_keys(given)))
-        from innerloop.experiment.run import train as run_recipe
+        from innerloop.experiment.training import train as run_recipe
 
         argv = ["innerloop", *sys.argv[1:]]
         return run_recipe(typed, argv=argv, progress=not quiet, notes=notes).as_dict()

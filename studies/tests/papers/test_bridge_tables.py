@@ -126,7 +126,7 @@ def test_table3_tells_who_reaches_metaoptnet_first(rise: float, first: bool) -> 
     runs = {method: [a_run(0.70)] * 3 for method in METHODS}
     runs["MAML"] = [a_run(0.60)] * 3
     runs["MTL"] = [a_run(0.70, rise=rise)] * 3
-    row = bridge_table3._times_row(runs, "paper")
+    row = bridge_table3._times_row(runs)
     assert row.holds == first
     # MTL's curve is within a point of its end at the ninth of ten points
     assert f"MTL {', '.join([f'{0.09 * rise:.2f}'] * 3)}" in row.ours
@@ -135,15 +135,15 @@ def test_table3_tells_who_reaches_metaoptnet_first(rise: float, first: bool) -> 
 
 def test_table5_and_its_footnote_come_out_either_way() -> None:
     table = {f"{p:g}": bridge_table5._over_seeds([a_run(0.7), a_run(0.71)], f"{p:g}") for p in PENALTIES}
-    assert [row.holds for row in bridge_table5._rows(table, "paper")] == [True, False]
+    assert [row.holds for row in bridge_table5._rows(table)] == [True, False]
     backwards = dict(zip(table, list(table.values())[::-1], strict=True))
-    assert not bridge_table5._rows(backwards, "paper")[0].holds
+    assert not bridge_table5._rows(backwards)[0].holds
     runs = {
         Work("cpu", data, "MTL", 0, normalised=unit): a_run(0.7 if unit else 0.6)
         for data in ("cifar-fs", "fc100")
         for unit in (True, False)
     }
-    assert [row.holds for row in bridge_table5._footnote(runs, "paper")] == [True, False]
+    assert [row.holds for row in bridge_table5._footnote(runs)] == [True, False]
 
 
 def test_figure2_comes_out_either_way() -> None:
@@ -151,9 +151,9 @@ def test_figure2_comes_out_either_way() -> None:
         bridge_fig2._point(Work("cpu", "cifar-fs", "MTL", 0), a_run(0.70, seconds), "5", 100.0)
         for seconds in (10.0, 50.0)
     ]
-    easy = bridge_fig2._rows(points, bridge_fig2.Peer(0.69, 100.0), "paper")
+    easy = bridge_fig2._rows(points, {"accuracy": 0.69, "seconds": 100.0}, "paper")
     assert [row.holds for row in easy] == [True, True, True]
-    hard = bridge_fig2._rows(points, bridge_fig2.Peer(0.75, 5.0), "paper")
+    hard = bridge_fig2._rows(points, {"accuracy": 0.75, "seconds": 5.0}, "paper")
     assert not hard[0].holds
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from innerloop.cli.analyses import Analysis, Say
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.rules import Rules
 from innerloop.experiment.recipe.schema import LossName
-from innerloop.experiment.words import recipe_words
 from innerloop.learners.table import estimated_rates
 
 if TYPE_CHECKING:

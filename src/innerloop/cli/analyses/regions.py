@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from innerloop.cli.analyses import Analysis, Say
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.words import recipe_words
 
 if TYPE_CHECKING:
     from innerloop.choose.scores.patterns import RegionCount

@@ -27,7 +27,7 @@ from torch import Tensor
 from innerloop.core.child_processes import ends_with_parent, python_command, watch_parent
 from innerloop.core.ranks import Rank
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.experiment.together import END, announce, listen
+from innerloop.experiment.ranks import END, announce, listen
 from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.rank_group import RankGroup, join, leave
 from innerloop.training.execution.ranks import ranked

@@ -1,7 +1,5 @@
 """Short training runs inside a reproduction: no run directory, scores on held-out tasks."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -11,7 +9,7 @@ from innerloop.core.statistics import Interval
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
-from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState

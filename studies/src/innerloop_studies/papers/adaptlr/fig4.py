@@ -1,7 +1,5 @@
 """AdaptLR, Figure 4: α*_lim against the variance of the data, for bumps and for a wide net's tangents."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch
@@ -44,8 +42,7 @@ def run(scale: str, say: Say) -> Reproduction:
                         "perfectly fitted, c = 0.35",
                         f"R² = {r2_pure:.2f}; with a floor, a + b/σ²: {r2_floor:.2f}",
                         r2_pure > 0.95,
-                        expected=False,
-                        reason="it falls to a floor, not to 0; the paper's own axis runs from 0.375 to 0.2",
+                        fails="it falls to a floor, not to 0; the paper's own axis runs from 0.375 to 0.2",
                     )
                 )
     panels = [

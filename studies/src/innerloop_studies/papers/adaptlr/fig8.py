@@ -1,8 +1,6 @@
 """AdaptLR, Figure 8: |α*(N) − α*_lim| against the number of tasks, for three kinds of features."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,15 +16,6 @@ TITLE = "AdaptLR, Figure 8: |α*(N) − α*_lim| against the number of tasks"
 VERSION = 1
 SAMPLES = 50
 KINDS = ("random matrix", "Gaussian basis", "polynomial basis")
-
-
-class Errors(NamedTuple):
-    """Means and deviations over trials of |α*(N) − α*_lim|, for every number of tasks; and α*_lim."""
-
-    counts: list[int]
-    mean: list[float]
-    deviation: list[float]
-    limit: float
 
 
 def draw(kind: str, made: torch.Generator, tasks: int) -> Tensor:
@@ -49,15 +38,15 @@ def run(scale: str, say: Say) -> Reproduction:
     data: dict[str, Any] = {}
     for i, kind in enumerate(KINDS):
         errors = _errors(kind, counts, trials, seed=i)
-        data[kind] = errors._asdict()
-        first, last = errors.mean[0], errors.mean[-1]
-        say(f"{kind}: α*_lim = {errors.limit:.4g}, error {first:.3g} → {last:.3g}")
+        data[kind] = errors
+        first, last = errors["mean"][0], errors["mean"][-1]
+        say(f"{kind}: α*_lim = {errors['limit']:.4g}, error {first:.3g} → {last:.3g}")
         rows.append(
             row(
                 f"{kind}: |α*(N) − α*_lim| shrinks from N = {counts[0]} to {counts[-1]}",
                 "shrinks towards 0",
-                f"{first:.3g} → {last:.3g} ({last / errors.limit:.1%} of α*_lim)",
-                last < 0.5 * first and errors.deviation[-1] < errors.deviation[0],
+                f"{first:.3g} → {last:.3g} ({last / errors['limit']:.1%} of α*_lim)",
+                last < 0.5 * first and errors["deviation"][-1] < errors["deviation"][0],
                 reason="holds if mean error more than halves and its deviation falls",
             )
         )
@@ -69,8 +58,8 @@ def run(scale: str, say: Say) -> Reproduction:
                     line(
                         f"mean of {trials} trials, ± deviation",
                         counts,
-                        errors.mean,
-                        half=errors.deviation,
+                        errors["mean"],
+                        half=errors["deviation"],
                     )
                 ],
                 log_x=True,
@@ -80,7 +69,7 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"adaptlr-fig8": panels_figure(panels, columns=3, width=3.6)}, data, protocol)
 
 
-def _errors(kind: str, counts: list[int], trials: int, seed: int) -> Errors:
+def _errors(kind: str, counts: list[int], trials: int, seed: int) -> dict[str, Any]:
     made = seeded(seed)
     many = draw(kind, made, 4000)
     limit, highest = limit_moments(many).rate, bounds(many).high
@@ -94,4 +83,4 @@ def _errors(kind: str, counts: list[int], trials: int, seed: int) -> Errors:
         spread = torch.tensor(errors, dtype=torch.float64)
         means.append(float(spread.mean()))
         deviations.append(float(spread.std()))
-    return Errors(counts, means, deviations, limit)
+    return {"counts": counts, "mean": means, "deviation": deviations, "limit": limit}

@@ -1,8 +1,6 @@
 """AdaptLR, Figure 9: α*_lim against the true optimum for pairs of distributions, Gaussian basis."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,16 +34,6 @@ NOTES = {
 """What a row adds to how it was decided."""
 
 
-class Case(NamedTuple):
-    """Training losses along the rates, α*_lim, the optimum, and the loss at α*_lim above the least."""
-
-    rates: list[float]
-    losses: list[float]
-    limit: float
-    best: float
-    excess: float
-
-
 def zipf(made: torch.Generator, *shape: int) -> Tensor:
     """P(k) ∝ k^−s on 1 … 1000."""
     weights = torch.arange(1, 1001, dtype=torch.float64) ** -ZIPF
@@ -67,16 +55,16 @@ def run(scale: str, say: Say) -> Reproduction:
         )
         a = zipf(made, tasks, DIM) if optima is None else optima.draw(made, tasks, DIM)
         case = _case(features, a)
-        data[name] = case._asdict()
-        ratio = case.limit / case.best
-        say(f"{name}: α*_lim = {case.limit:.4g}, optimum {case.best:.4g}")
+        data[name] = case
+        ratio = case["limit"] / case["best"]
+        say(f"{name}: α*_lim = {case['limit']:.4g}, optimum {case['best']:.4g}")
         rows.append(
             row(
                 f"{name}: α*_lim is close to the optimum",
                 "–" if name == SHIFTED else "close",
-                f"α*_lim {case.limit:.4g}, optimum {case.best:.4g} (ratio {ratio:.2f}); "
-                f"loss {case.excess:.2%} above the least",
-                case.excess < 0.05,
+                f"α*_lim {case['limit']:.4g}, optimum {case['best']:.4g} (ratio {ratio:.2f}); "
+                f"loss {case['excess']:.2%} above the least",
+                case["excess"] < 0.05,
                 reason="holds if the loss at α*_lim is within 5 % of the least"
                 + NOTES.get(name.split()[0], ""),
             )
@@ -85,19 +73,19 @@ def run(scale: str, say: Say) -> Reproduction:
             panel(
                 "α",
                 f"{name}: loss of w_m(α)",
-                [line("training loss", case.rates, case.losses)],
-                [mark("α*_lim", case.limit), mark("optimum", case.best)],
+                [line("training loss", case["rates"], case["losses"])],
+                [mark("α*_lim", case["limit"]), mark("optimum", case["best"])],
             )
         )
     protocol = {"tasks": tasks, "samples": SAMPLES, "dimension": DIM, "width": "range / d", "seeds": "0 … 4"}
     return Reproduction(rows, {"adaptlr-fig9": panels_figure(panels)}, data, protocol)
 
 
-def _case(features: Tensor, optima: Tensor) -> Case:
+def _case(features: Tensor, optima: Tensor) -> dict[str, Any]:
     sums = task_sums(features, optima)
     limit, highest = limit_moments(features).rate, bounds(features).high
     rates = torch.linspace(0, min(highest, 2.5 * limit), 41, dtype=torch.float64).tolist()
     losses = risk_curve(sums, rates)
     best = best_rate(sums, highest)
     least, there = risk_curve(sums, [best, limit])
-    return Case(rates, losses, limit, best, there / least - 1)
+    return {"rates": rates, "losses": losses, "limit": limit, "best": best, "excess": there / least - 1}

@@ -1,14 +1,12 @@
 """AdaptLR, Proposition 1: the gap between the population risk of one draw and its mean, against N."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from innerloop.report.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop_studies.papers.adaptlr.examples import (
     Eigenvalues,
@@ -19,6 +17,7 @@ from innerloop_studies.papers.adaptlr.examples import (
     sub_gaussian_norm,
 )
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "AdaptLR, Proposition 1: the gap of the population risk to its mean, against N"
@@ -162,8 +161,7 @@ def _range_row(limit: float, low: float, high: float) -> Row:
         "in the range",
         f"α*_lim {limit:.3g}; the range is below {low:.3g} and above {high:.3g}",
         limit < low or limit > high,
-        expected=False,
-        reason="it never does: K/2λ_S ≤ α*_lim ≤ K/2λ_I, and the gap of B.13 contains all of that. Theorem 1 "
+        fails="it never does: K/2λ_S ≤ α*_lim ≤ K/2λ_I, and the gap of B.13 contains all of that. Theorem 1 "
         "itself holds in adaptlr-fig8",
     )
 
@@ -176,8 +174,7 @@ def _epsilon_row(values: dict[str, float]) -> Row:
         f"ε = {first:.3g} at 0, {near:.3g} just below the first end of B.13, {far:.3g} and {further:.3g} "
         "at ten and a hundred times the second",
         near < first and further < far,
-        expected=False,
-        reason="ε has poles at both ends of B.13: it rises up to the first, falls as α⁻² beyond the second",
+        fails="ε has poles at both ends of B.13: it rises up to the first, falls as α⁻² beyond the second",
     )
 
 
@@ -187,18 +184,10 @@ def _panels(results: Results) -> list[Panel]:
     guide = line("1/N", counts, [start * counts[0] / n for n in counts])
     bound = [line("(3.4) as printed", counts, inside["bound"]), line("with ε", counts, inside["corrected"])]
     return [
-        panel(
-            "number of tasks N",
-            "α*_lim: 95 % quantile of the gap",
-            [line("gap", counts, gap), guide],
-            log_x=True,
-            log_y=True,
-        ),
-        panel(
+        loglog("number of tasks N", "α*_lim: 95 % quantile of the gap", [line("gap", counts, gap), guide]),
+        loglog(
             "number of tasks N",
             "half the proof's end: gap and bound",
             [line("gap", counts, inside["gap"]), *(one for one in bound if math.isfinite(one["y"][0]))],
-            log_x=True,
-            log_y=True,
         ),
     ]

@@ -1,7 +1,5 @@
 """Runs of Bridge's picture tables: how methods train at each scale; accuracies, differences, times."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time
@@ -12,12 +10,11 @@ from typing import Any, NamedTuple
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.core.types import Buffers, Params
 from innerloop.data.opening import open_source
-from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.fitting import fit_parts, judge, validation_of
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.validation import validation_of
 from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState
 from innerloop_studies.papers.training import plan_for
@@ -52,7 +49,7 @@ class Work(NamedTuple):
         return ", ".join(words)
 
 
-class Size(NamedTuple):
+class JudgingSize(NamedTuple):
     """How much is judged: validations along the way, tasks of each, and test tasks."""
 
     validations: int
@@ -60,7 +57,7 @@ class Size(NamedTuple):
     tests: int
 
 
-SIZES = {"smoke": Size(2, 4, 8), "cpu": Size(12, 200, 600), "paper": Size(0, 400, 2000)}
+SIZES = {"smoke": JudgingSize(2, 4, 8), "cpu": JudgingSize(12, 200, 600), "paper": JudgingSize(0, 400, 2000)}
 METHODS = ("MAML", "ANIL", "R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
 ANY_SHOTS = ("R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
 """Methods whose trained network serves any number of shots; one run is judged on 5 and on 1."""
@@ -219,16 +216,11 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[ValidationPoint], TrainState, f
     return curve, best[0], watch.seconds()
 
 
-def _judged_as(parts: Parts, **eval_settings: Any) -> Parts:
-    """The same model, judged in another way."""
-    wanted = parts.recipe.eval.model_copy(update=eval_settings)
-    return Parts(parts.recipe.model_copy(update={"eval": wanted}), sizes=parts.sizes)
-
-
 def _scores(parts: Parts, state: TrainState, plan: Plan, **eval_settings: Any) -> list[float]:
-    """Accuracy on every test task, in order: the same tasks for all methods."""
-    changed = _judged_as(parts, **eval_settings)
-    return judge(changed, state.params, state.buffers, "test", parts.recipe.eval.episodes, plan).scores
+    """Accuracy of the same model on every test task, in order: the same tasks for all methods."""
+    wanted = parts.recipe.eval.model_copy(update=eval_settings)
+    changed = Parts(parts.recipe.model_copy(update={"eval": wanted}), sizes=parts.sizes)
+    return judge(changed, state.params, state.buffers, "test", wanted.episodes, plan).scores
 
 
 PARTS = "bridge-pictures"

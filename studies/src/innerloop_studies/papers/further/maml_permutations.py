@@ -1,13 +1,20 @@
 """Ye & Chao (2021): how much MAML's accuracy depends on the order of a task's labels, and what helps."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Any
 
-from innerloop.core.statistics import Interval, mean_interval, paired_difference
+from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop_studies.papers.further.head_starts import TEST_QUERIES, WAYS, Permuted, Setting, permuted
+from innerloop_studies.papers.further.head_starts import (
+    NET,
+    TEST_QUERIES,
+    WAYS,
+    PermutedRun,
+    Setting,
+    permuted,
+    points,
+    stated,
+)
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
 
@@ -26,7 +33,7 @@ SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
 HUGE = 0.05
 """A mean distance of the best from the worst order that is called huge here: five points."""
 
-Runs = dict[str, list[Permuted]]
+Runs = dict[str, list[PermutedRun]]
 """By the start of the last layer, one for each seed."""
 
 STARTS = ("learned", "one-vector")
@@ -46,17 +53,14 @@ def run(scale: str, say: Say) -> Reproduction:
         for start, count in pairs
     ]
     for job, value in zip(jobs, compute_parts(NAME, VERSION, permuted, jobs), strict=True):
-        one = Permuted(*value)
+        one = PermutedRun(*value)
         runs[str(job["start"])].append(one)
         say(f"{job['start']}, seed {job['seed']}: accuracy {statistics.fmean(flat([one])):.3f}")
     rows = _identities(runs, scale) + ([] if scale == "smoke" else _rows(runs, scale))
     protocol = {
-        **setting._asdict(),
-        "ways": WAYS,
-        "test queries per class": TEST_QUERIES,
-        "seeds": seeds,
+        **stated(setting, seeds),
         "orders of the labels": orders,
-        "net": "strided Conv4-32, norm=transductive, tasks per meta-step: 2",
+        "net": NET,
         "intervals": "95 % over test tasks and seeds together",
     }
     kept = {
@@ -68,15 +72,15 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {NAME: _figure(runs)}, kept, protocol)
 
 
-def flat(runs: list[Permuted]) -> list[float]:
+def flat(runs: list[PermutedRun]) -> list[float]:
     """Per test task and seed, the mean over orders."""
     return [statistics.fmean(task) for each_run in runs for task in each_run.scores]
 
 
-def spreads(runs: list[Permuted]) -> list[float]:
+def spreads(runs: list[PermutedRun]) -> list[float]:
     """Per test task and seed, the best order's accuracy less the worst's.
 
-    >>> [round(value, 2) for value in spreads([Permuted([[0.2, 0.6, 0.4], [0.5, 0.5, 0.5]], [], [])])]
+    >>> [round(value, 2) for value in spreads([PermutedRun([[0.2, 0.6, 0.4], [0.5, 0.5, 0.5]], [], [])])]
     [0.4, 0.0]
     """
     return [max(task) - min(task) for each_run in runs for task in each_run.scores]
@@ -107,15 +111,13 @@ def _rows(runs: Runs, scale: str) -> list[Row]:
     averaged = paired_difference([score for each_run in learned for score in each_run.averaged], plain)
     better = paired_difference(flat(shared), plain)
     equal = paired_difference([score for each_run in learned for score in each_run.equal_rows], plain)
-    apart = [
-        statistics.fmean(flat([a])) - statistics.fmean(flat([b]))
-        for a, b in zip(shared, learned, strict=True)
-    ]
+    means = [[statistics.fmean(flat([one])) for one in some] for some in (shared, learned)]
+    apart = [a - b for a, b in zip(*means, strict=True)]
     return [
         row(
             "MAML: the orders of a task's labels lead to a huge variance of its accuracy",
             "huge variance",
-            f"accuracy {_points(mean)} %; best order less worst {_points(spread)} points, deviation over "
+            f"accuracy {points(mean)} %; best order less worst {points(spread)} points, deviation over "
             f"orders {100 * deviation:.1f} points (means over tasks)",
             spread.mean >= HUGE,
             reason=f"holds if best and worst are {100 * HUGE:g} points apart or more",
@@ -123,7 +125,7 @@ def _rows(runs: Runs, scale: str) -> list[Row]:
         row(
             "MAML: averaging the predictions over the orders helps",
             "helps",
-            f"{_signed(averaged)} points against one order",
+            f"{points(averaged, '+')} points against one order",
             averaged.mean > averaged.ci95,
             expected=AVERAGING[scale],
             reason="paired by task; holds if the interval is above zero",
@@ -131,7 +133,7 @@ def _rows(runs: Runs, scale: str) -> list[Row]:
         row(
             "one vector for all classes, in training and test, performs better",
             "better (mini-ImageNet 65.17 against 64.42, tiered 69.24 against 65.72)",
-            f"{_signed(better)} points; by seed {', '.join(f'{100 * value:+.1f}' for value in apart)}",
+            f"{points(better, '+')} points; by seed {', '.join(f'{100 * value:+.1f}' for value in apart)}",
             better.mean > better.ci95,
             expected=BETTER[scale],
             reason="paired by task; holds if the interval is above zero",
@@ -139,20 +141,11 @@ def _rows(runs: Runs, scale: str) -> list[Row]:
         row(
             "ours: the mean of MAML's trained rows in the place of each, at test only",
             "–",
-            f"{_signed(equal)} points against one order",
+            f"{points(equal, '+')} points against one order",
             equal.mean > -equal.ci95,
-            expected=True,
             reason="holds if it is not clearly worse",
         ),
     ]
-
-
-def _points(interval: Interval) -> str:
-    return f"{100 * interval.mean:.1f} ± {100 * interval.ci95:.1f}"
-
-
-def _signed(interval: Interval) -> str:
-    return f"{100 * interval.mean:+.1f} ± {100 * interval.ci95:.1f}"
 
 
 def _figure(runs: Runs) -> Any:

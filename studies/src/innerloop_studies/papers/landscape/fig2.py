@@ -1,7 +1,5 @@
 """Figures 2 and 7: first coordinates and excess risks against ρ_H, closed forms with SGD's points on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Figure 3: excess risks and their ratio against R, for scattered and for closely packed hard tasks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -9,14 +7,7 @@ import torch
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, geography, step_curvature
 from innerloop_studies.papers.figures import INKS
-from innerloop_studies.papers.landscape.linear import (
-    ends,
-    ends_row,
-    expected_ends,
-    geography_drawer,
-    intervals,
-    standard_errors_off,
-)
+from innerloop_studies.papers.landscape import linear
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
 TITLE = "Landscape, Figure 3: excess risks against R for scattered and packed hard tasks"
@@ -56,7 +47,7 @@ def run(scale: str, say: Say) -> Reproduction:
             )
         )
         if scale == "smoke":
-            rows.append(ends_row(name, case["ends_off"], steps))
+            rows.append(linear.ends_row(name, case["ends_off"], steps))
         else:
             off = max(abs(p / gain - 1) for p in case["gain_points"])
             rows.append(
@@ -88,15 +79,17 @@ def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[
     there = geography(Geography(DIM, RHO_HARD, RHO_EASY, at, at**2 / hard, at**2 / easy), 1 / RHO_EASY, SHOTS)
     levels = {"nal": torch.full_like(at, (RHO_HARD + RHO_EASY) / 2), "maml": (a_h + a_e).expand(grid) / 2}
     for name in ("nal", "maml"):
-        draw = geography_drawer(envs, runs, 1)
-        w = ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=1 / RHO_EASY)
-        expected = expected_ends(getattr(there, name).coordinate, levels[name], name, SHOTS, steps)
-        ends_off = max(ends_off, standard_errors_off(w.mean(-1), expected))
+        draw = linear.geography_drawer(envs, runs, 1)
+        w = linear.ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=1 / RHO_EASY)
+        expected = linear.expected_ends(getattr(there, name).coordinate, levels[name], name, SHOTS, steps)
+        ends_off = max(ends_off, linear.standard_errors_off(w.mean(-1), expected))
         # the excess risk of any w: both groups' optima are spread around their centres
         to_hard = (w - at[:, None]).square().sum(-1) + DIM * at**2 / hard
         to_easy = w.square().sum(-1) + DIM * at**2 / easy
         risks[name] = getattr(curves, name).risk.tolist()
-        risks[f"{name}_points"], risks[f"{name}_ci95"] = intervals(0.25 * (a_h * to_hard + a_e * to_easy))
+        risks[f"{name}_points"], risks[f"{name}_ci95"] = linear.intervals(
+            0.25 * (a_h * to_hard + a_e * to_easy)
+        )
     gains = [n / m for n, m in zip(risks["nal_points"], risks["maml_points"], strict=True)]
     lines = {"R": R.tolist(), "points_R": at.tolist(), "gain": curves.gain.tolist()}
     return {**lines, "gain_points": gains, "ends_off": ends_off, **risks}

@@ -1,7 +1,5 @@
 """Figures 4, 5 and 6: loss landscapes of a neuron before and after adaptation, side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -93,21 +91,6 @@ FAR = ((1.2, 0.8), (0.8, 1.2), (-1.0, 1.0), (1.0, -1.0))  # two hard ones togeth
 RATES = {"softplus": 2.4, "sigmoid": 25.0}
 
 
-class Solved(NamedTuple):
-    """Where NAL and MAML end in an environment."""
-
-    fields: list[Field]
-    solutions: dict[str, list[float]]
-    distance: float
-    cell: float
-    ratio: float
-    to_hard: dict[str, float]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data, without the fields."""
-        return {name: value for name, value in self._asdict().items() if name != "fields"}
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """Four tasks each; softplus (Figures 4, 5) and sigmoid (Figure 6)."""
     points, episodes = SIZES[scale]
@@ -129,12 +112,12 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     solved = {name: _environment(titles[name], *settings, points) for name, settings in environments.items()}
     for name, one in solved.items():
-        say(f"{name}: solutions {one.distance:.2f} apart, loss after a step {one.ratio:.2f} to 1")
+        say(f"{name}: solutions {one['distance']:.2f} apart, loss after a step {one['ratio']:.2f} to 1")
     names = list(solved)
     figures = {
-        "landscape-fig4": fields_figure([f for name in names[:2] for f in solved[name].fields]),
+        "landscape-fig4": fields_figure([f for name in names[:2] for f in solved[name]["fields"]]),
         "landscape-fig5": fields_figure(_task_fields(even, points)),
-        "landscape-fig6": fields_figure([f for name in names[2:] for f in solved[name].fields]),
+        "landscape-fig6": fields_figure([f for name in names[2:] for f in solved[name]["fields"]]),
     }
     protocol = {
         "samples": f"n = 500 for NAL; n₁ = 20, τ = {episodes}, n₂ = 250 (softplus) and 80 (sigmoid) for MAML",
@@ -143,13 +126,13 @@ def run(scale: str, say: Say) -> Reproduction:
         "about one over the smoothness of the easy tasks",
         "grid": f"{points} by {points}",
     }
-    data = {name: one.as_dict() for name, one in solved.items()}
+    data = {n: {k: v for k, v in one.items() if k != "fields"} for n, one in solved.items()}
     return Reproduction(_rows(solved, names), figures, data, protocol)
 
 
 def _environment(
     title: str, activation: str, tasks: list[NeuronTask], shots: tuple[int, int, int], lr: float, points: int
-) -> Solved:
+) -> dict[str, Any]:
 
     axis, w = grid(-3.2, 3.2, points)
     losses = {
@@ -173,17 +156,17 @@ def _environment(
         for key, value in losses.items()
     ]
     after = losses["MAML"]
-    return Solved(
-        fields=fields,
-        solutions=solutions,
-        distance=float((ends["NAL"] - ends["MAML"]).norm()),
-        cell=axis[1] - axis[0],
-        ratio=float(after[losses["NAL"].argmin()] / after.min()),
-        to_hard={
+    return {
+        "fields": fields,
+        "solutions": solutions,
+        "distance": float((ends["NAL"] - ends["MAML"]).norm()),
+        "cell": axis[1] - axis[0],
+        "ratio": float(after[losses["NAL"].argmin()] / after.min()),
+        "to_hard": {
             key: float((end - hard).norm(dim=-1).mean()) if len(hard) else math.nan
             for key, end in ends.items()
         },
-    )
+    }
 
 
 def _task_fields(tasks: list[NeuronTask], points: int) -> list[Field]:
@@ -203,16 +186,16 @@ def _task_fields(tasks: list[NeuronTask], points: int) -> list[Field]:
     ]
 
 
-def _rows(solved: dict[str, Solved], names: list[str]) -> list[Row]:
+def _rows(solved: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:
     even, one, near, far = (solved[name] for name in names)
-    closer, further = one.to_hard["MAML"], one.to_hard["NAL"]
+    closer, further = one["to_hard"]["MAML"], one["to_hard"]["NAL"]
     clear = "holds above 1.3; the paper shows pictures, no number"
     return [
         row(
             "equally hard: NAL's and MAML's solutions, apart by",
             "identical",
-            even.distance,
-            even.distance < 0.8,
+            even["distance"],
+            even["distance"] < 0.8,
             reason="holds below 0.8 (the optima lie 2.1 from the centre): samples are finite",
         ),
         row(
@@ -224,23 +207,25 @@ def _rows(solved: dict[str, Solved], names: list[str]) -> list[Row]:
         row(
             "one hard task: loss after a step, NAL's over MAML's",
             "well above 1",
-            one.ratio,
-            one.ratio > 1.3,
+            one["ratio"],
+            one["ratio"] > 1.3,
             reason=clear,
         ),
-        row("equally hard: the same ratio", "smaller", even.ratio, even.ratio < one.ratio),
+        row("equally hard: the same ratio", "smaller", even["ratio"], even["ratio"] < one["ratio"]),
         row(
             "sigmoid, small R: the same ratio",
             "similar loss",
-            near.ratio,
-            near.ratio < 1.1,
+            near["ratio"],
+            near["ratio"] < 1.1,
             reason="holds below 1.1",
         ),
-        row("sigmoid, large R: the same ratio", "well above 1", far.ratio, far.ratio > 1.3, reason=clear),
+        row(
+            "sigmoid, large R: the same ratio", "well above 1", far["ratio"], far["ratio"] > 1.3, reason=clear
+        ),
         row(
             "sigmoid: solutions apart by, with large R and with small R",
             "further with large R",
-            [far.distance, near.distance],
-            far.distance > near.distance,
+            [far["distance"], near["distance"]],
+            far["distance"] > near["distance"],
         ),
     ]

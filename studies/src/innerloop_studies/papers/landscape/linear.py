@@ -1,7 +1,5 @@
 """What Landscape's linear reproductions share: tasks to draw, SGD many times over, intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -1,12 +1,10 @@
 """Proposition 1, Corollaries 1 and 2, eq. 9, Remark 1, footnote 1 (§3, A.1 to A.3): formulas, simulated."""
 
-from __future__ import annotations
-
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from innerloop.report.plots.panels import Line, line, panel, panels_figure
+from innerloop.report.plots.panels import Line, line, panels_figure
 from innerloop.theory.landscape.forms import (
     adapted_curvature,
     compare,
@@ -25,14 +23,9 @@ from innerloop.theory.landscape.geography import (
     step_curvature,
     two_tasks,
 )
-from innerloop_studies.papers.landscape.finite import (
-    F64,
-    NOISE,
-    Environment,
-    draw_environment,
-    take,
-    task_moments,
-)
+from innerloop_studies.papers.figures import loglog
+from innerloop_studies.papers.landscape import finite
+from innerloop_studies.papers.landscape.finite import F64, NOISE, Environment
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Landscape, Proposition 1, Corollaries 1 and 2, Remark 1 (§3): simulated steps"
@@ -51,7 +44,7 @@ FEW, MANY, WEAK = 4, 64, 1e-3
 def run(scale: str, say: Say) -> Reproduction:
     """Simulates steps where the paper takes expectations, and evaluates its formulas as they are printed."""
     draws = DRAWS[scale]
-    env = draw_environment(DIM, torch.Generator().manual_seed(1))
+    env = finite.draw_environment(DIM, torch.Generator().manual_seed(1))
     rows = [_lemma_row(env, 10 * draws), *_proposition_rows(env, draws), *_corollary_rows(draws)]
     say(f"{draws} steps of each of {len(env.optima)} tasks")
     needed = {name: _samples_needed(values) for name, values in _spectra().items()}
@@ -73,8 +66,11 @@ def _off(values: Tensor, expected: Tensor | float) -> float:
 
 
 def _lemma_row(env: Environment, draws: int) -> Row:
-    one = take(env, torch.zeros(draws, dtype=torch.long))
-    left = torch.eye(DIM, dtype=F64) - RATE * task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
+    one = finite.take(env, torch.zeros(draws, dtype=torch.long))
+    left = (
+        torch.eye(DIM, dtype=F64)
+        - RATE * finite.task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
+    )
     off = _off(left @ one.covariances @ left, adapted_curvature(env.covariances[:1], RATE, SHOTS)[0])
     said = f"{off:.1f} standard errors off at most, in {DIM**2} entries"
     return row(
@@ -87,8 +83,8 @@ def _simulated(env: Environment, w: Tensor, draws: int) -> Tensor:
     g, losses = torch.Generator().manual_seed(3), []
     for start in range(0, draws, 1000):
         count = min(1000, draws - start)
-        tasks = take(env, torch.arange(len(env.optima)).expand(count, -1))
-        data = task_moments(tasks, SHOTS, g)
+        tasks = finite.take(env, torch.arange(len(env.optima)).expand(count, -1))
+        data = finite.task_moments(tasks, SHOTS, g)
         v = (w - tasks.optima)[..., None]
         after = v - RATE * (data.gram @ v - data.pull[..., None])
         losses.append(0.5 * (after.mT @ tasks.covariances @ after)[..., 0, 0].mean(-1))
@@ -117,8 +113,7 @@ def _proposition_rows(env: Environment, draws: int) -> list[Row]:
             "equal",
             f"{min(errors):.0f} standard errors off or more",
             max(errors) < SURE,
-            expected=False,
-            reason=why,
+            fails=why,
         )
     )
     return rows
@@ -153,7 +148,7 @@ def _corollary_rows(draws: int) -> list[Row]:
     why = "A.3 drops (ρ_E/(ρ_E+ρ_H))², which lies between ¼ and 1"
     near = abs(gain / simple - 1) < 0.05
     rows += [
-        row("Corollary 2, eq. 12: the gain as m → ∞", simple, gain, near, expected=False, reason=why),
+        row("Corollary 2, eq. 12: the gain as m → ∞", simple, gain, near, fails=why),
         row("ours: eq. 12 with its bracket kept", bracket, gain, abs(gain / bracket - 1) < 1e-4),
     ]
     return rows
@@ -172,8 +167,7 @@ def _two_tasks_row() -> Row:
         round(printed, 4),
         said,
         abs(printed / known - 1) < 1e-6,
-        expected=False,
-        reason="the factor ‖w₁* − w₂*‖²/4 is left out",
+        fails="the factor ‖w₁* − w₂*‖²/4 is left out",
     )
 
 
@@ -241,5 +235,5 @@ def _figure() -> Figure:
     curves: list[Line] = [
         line(name, grid.tolist(), _gains(values, grid).tolist()) for name, values in _spectra().items()
     ]
-    one = panel("samples m of the step", "gain of MAML over NAL", curves, log_x=True, log_y=True)
+    one = loglog("samples m of the step", "gain of MAML over NAL", curves)
     return panels_figure([one], columns=1, width=5.4)

@@ -1,9 +1,6 @@
 """Tables 1 and 4: Omniglot with easy tasks across alphabets and hard tasks within one."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from innerloop.core.random import derive_seed
@@ -13,19 +10,8 @@ from innerloop.data.source import ImageSource
 from innerloop.tasks.episodes import Kind
 from innerloop.tasks.hard_groups import group_errors
 from innerloop_studies.papers.figures import bars_figure
-from innerloop_studies.papers.landscape.images import (
-    ADAM,
-    BASELINE,
-    SGD,
-    Accuracies,
-    Budget,
-    Training,
-    bar,
-    judge_all,
-    judge_first,
-    over_seeds,
-    plain_accuracies,
-)
+from innerloop_studies.papers.landscape import images
+from innerloop_studies.papers.landscape.images import JUDGED, SEEDS, STEPS, TASKS, Accuracies, Budget
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
@@ -33,11 +19,11 @@ TITLE = "Landscape, Tables 1 and 4: Omniglot, easy and hard alphabets"
 VERSION = 1
 
 
-class Arm(NamedTuple):
+class AlphabetArm(NamedTuple):
     """A line of the table."""
 
     method: str
-    training: Training
+    training: tuple[str, float]
     shots: int = 1
     learn_shots: int = 1
 
@@ -51,17 +37,17 @@ the mean loss, and the statistics of batch normalisation, are those of 100.
 FURTHER = {"MAML": "MAML at 1e-1", "NAL-1": "NAL-1 at 1e-4"}
 """SGD at a hundred times the published rates: MAML learns at that one in a tenth of the published steps."""
 ARMS = {
-    "MAML": Arm("MAML", SGD["MAML"]),
-    "NAL-1": Arm("NAL", SGD["NAL"], *ONE),
-    "NAL-10": Arm("NAL", SGD["NAL"], *TEN),
-    FURTHER["MAML"]: Arm("MAML", Training("sgd", 1e-1)),
-    FURTHER["NAL-1"]: Arm("NAL", Training("sgd", 1e-4), *ONE),
-    "MAML by Adam": Arm("MAML", ADAM["MAML"]),
-    "NAL-1 by Adam": Arm("NAL", ADAM["NAL"], *ONE),
-    "NAL-10 by Adam": Arm("NAL", ADAM["NAL"], *TEN),
-    "MTL": Arm("MTL", BASELINE),
-    "ProtoNet": Arm("ProtoNet", BASELINE),
-    "RFS": Arm("RFS", BASELINE),
+    "MAML": AlphabetArm("MAML", images.SGD["MAML"]),
+    "NAL-1": AlphabetArm("NAL", images.SGD["NAL"], *ONE),
+    "NAL-10": AlphabetArm("NAL", images.SGD["NAL"], *TEN),
+    FURTHER["MAML"]: AlphabetArm("MAML", ("sgd", 1e-1)),
+    FURTHER["NAL-1"]: AlphabetArm("NAL", ("sgd", 1e-4), *ONE),
+    "MAML by Adam": AlphabetArm("MAML", images.ADAM["MAML"]),
+    "NAL-1 by Adam": AlphabetArm("NAL", images.ADAM["NAL"], *ONE),
+    "NAL-10 by Adam": AlphabetArm("NAL", images.ADAM["NAL"], *TEN),
+    "MTL": AlphabetArm("MTL", images.BASELINE),
+    "ProtoNet": AlphabetArm("ProtoNet", images.BASELINE),
+    "RFS": AlphabetArm("RFS", images.BASELINE),
 }
 WAYS, QUERIES = 5, 10
 SANSKRIT, BENGALI = "Sanskrit", "Bengali"
@@ -70,20 +56,31 @@ SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 def trained(scale: str, setting: str, method: str, budget: Budget, seed: int) -> dict[str, float]:
     """Accuracies in percent of one arm, trained in one setting."""
     arm = ARMS[method]
-    return judge_all(arm.method, *tasks_of(scale, setting, arm), budget, seed, arm.training)
+    return images.judge_all(arm.method, *tasks_of(scale, setting, arm), budget, seed, arm.training)
 
 
-def untrained(scale: str, budget: Budget) -> dict[str, dict[str, float]]:
-    """MAML and NAL before training: the same network, which takes the same step in the same tasks."""
-    return {
-        method: judge_first(arm.method, *tasks_of(scale, "Large", arm), budget, 0)
-        for method, arm in ARMS.items()
-        if method in ("MAML", "NAL-1")
-    }
+def untrained(scale: str, budget: Budget, method: str) -> dict[str, float]:
+    """The same of MAML or NAL before training: one network, which takes the same step in the same tasks."""
+    arm = ARMS[method]
+    return images.judge_all(arm.method, *tasks_of(scale, "Large", arm), budget, 0, None)
+
+
+def _smoke_rows(accuracies: Accuracies, first: dict[str, dict[str, float]]) -> list[Row]:
+    """What must hold however little was trained."""
+    both = [
+        (accuracies[f"Large {method}"][part].mean, accuracies[f"Small {method}"][part].mean)
+        for method in METHODS["smoke"]
+        for part in JUDGED
+    ]
+    what = "before training, MAML's and NAL-1's accuracies are the same"
+    return [
+        same_row("Large and Small give the same accuracies", both, "one hard alphabet is in both here"),
+        images.alike_row(what, first["MAML"], first["NAL-1"]),
+    ]
 
 
 def tasks_of(
-    scale: str, setting: str, arm: Arm
+    scale: str, setting: str, arm: AlphabetArm
 ) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
     """What is trained on, and what is judged on."""
     source, alphabets = alphabets_of(scale)
@@ -122,18 +119,13 @@ def alphabets_of(scale: str) -> tuple[ImageSource, dict[str, list[str]]]:
     rest = [name for name in ranked if name not in named.values()]
     hard = {"train": [named["train"], *rest[:8:2]], "test": [named["test"], *rest[1:8:2]]}
     easy = rest[8:]
-    order = sorted(easy, key=lambda name: hash_of(name))
+    order = sorted(easy, key=lambda name: derive_seed(0, "landscape-table1", name))
     return source, {
         "train hard": hard["train"],
         "test hard": hard["test"],
         "train easy": order[:25],
         "test easy": order[25:],
     }
-
-
-def hash_of(name: str) -> int:
-    """A fixed random order of names."""
-    return derive_seed(0, "landscape-table1", name)
 
 
 def _name(names: list[str], start: str) -> str:
@@ -153,14 +145,12 @@ PUBLISHED = {
     ("Small", "NAL-1"): (69.2, 46.0, 55.8, 45.8),
     ("Small", "NAL-10"): (70.2, 44.0, 67.8, 48.9),
 }
-JUDGED = ("train easy", "train hard", "test easy", "test hard")
 METHODS = {
     "smoke": tuple(name for name in ARMS if name not in FURTHER.values()),
     "cpu": tuple(ARMS),
     "paper": tuple(name for name in ARMS if name not in FURTHER.values()),
 }
 FAIR = ("MTL", "ProtoNet", "RFS")
-SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -173,19 +163,18 @@ def run(scale: str, say: Say) -> Reproduction:
         for seed in range(SEEDS[scale])
     ]
     values = compute_parts("landscape-table1", VERSION, trained, jobs)
-    accuracies = over_seeds([f"{job['setting']} {job['method']}" for job in jobs], values, say)
-    table(accuracies, list(accuracies), say)
+    accuracies = images.over_seeds(jobs, lambda job: f"{job['setting']} {job['method']}", values, say)
     groups = {
         f"{setting} r_H, hard test tasks": {
-            m: bar(accuracies[f"{setting} {m}"]["test hard"]) for m in METHODS[scale]
+            m: accuracies[f"{setting} {m}"]["test hard"][:2] for m in METHODS[scale]
         }
         for setting in ("Large", "Small")
     }
     figure = bars_figure(groups, "Omniglot, 5-way 1-shot within an unseen alphabet, after one step")
-    first = untrained(scale, _budget(scale)) if scale == "smoke" else {}
+    first = {m: untrained(scale, _budget(scale), m) for m in ("MAML", "NAL-1")} if scale == "smoke" else {}
     protocol = _protocol(scale, _budget(scale), alphabets)
     rows = _rows(accuracies, scale, first)
-    return Reproduction(rows, {"landscape-table1": figure}, plain_accuracies(accuracies), protocol)
+    return Reproduction(rows, {"landscape-table1": figure}, images.plain_accuracies(accuracies), protocol)
 
 
 def _budget(scale: str) -> Budget:
@@ -198,32 +187,6 @@ def _budget(scale: str) -> Budget:
 
 def _gap(accuracies: Accuracies, setting: str, one: str, other: str, part: str = "test hard") -> float:
     return round(accuracies[f"{setting} {one}"][part].mean - accuracies[f"{setting} {other}"][part].mean, 1)
-
-
-def table(accuracies: Accuracies, names: Sequence[str], say: Say) -> None:
-    """The whole table for people: means over seeds with intervals."""
-    for name in names:
-        mine = [(part, accuracies[name][part]) for part in JUDGED]
-        cells = [f"{part} {v.mean:.1f}" + (f" ± {v.ci95:.1f}" if v.n > 1 else "") for part, v in mine]
-        say(f"{name}: {', '.join(cells)}")
-
-
-def _smoke_rows(accuracies: Accuracies, first: dict[str, dict[str, float]]) -> list[Row]:
-    """What must hold however little was trained."""
-    both = [
-        (accuracies[f"Large {method}"][part].mean, accuracies[f"Small {method}"][part].mean)
-        for method in METHODS["smoke"]
-        for part in JUDGED
-    ]
-    start = [(first["MAML"][part], first["NAL-1"][part]) for part in JUDGED]
-    return [
-        same_row("Large and Small give the same accuracies", both, "one hard alphabet is in both here"),
-        same_row(
-            "before training, MAML's and NAL-1's accuracies are the same",
-            start,
-            "the same weights and the same step, judged on the same tasks",
-        ),
-    ]
 
 
 def _rows(accuracies: Accuracies, scale: str, first: dict[str, dict[str, float]]) -> list[Row]:
@@ -303,7 +266,6 @@ def deviations(scale: str) -> str:
     )
 
 
-STEPS, TASKS = 20_000, 8
 PICTURES = {
     "NAL-1": "NAL trains on C.4's 75 pictures a task (§5 says 55)",
     "NAL-10": "NAL trains on 100 pictures a task, as §5 says; C.4's 300 are 60 drawings of a character that "

@@ -1,7 +1,5 @@
 """MetaNTK-NAS, Figure 2: cells that the search finds, drawn; and how alike independent searches are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -13,7 +11,7 @@ from innerloop.choose.scores.sizes import count_parameters
 from innerloop.nets.cells.genotype import PUBLISHED, Genotype, from_table
 from innerloop.nets.cells.network import cell_network
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
-from innerloop_studies.papers.metantk.nas import SEEDS, Case, searched
+from innerloop_studies.papers.metantk.nas import SEEDS, SearchCase, searched
 from innerloop_studies.papers.metantk.table import protocol
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -21,12 +19,7 @@ TITLE = "MetaNTK-NAS, Figure 2: found cells, drawn; how alike independent search
 VERSION = 1
 DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
 # millions of parameters in Table 1, by data, cells and classes in training
-SIZES = {
-    ("mini", 5, 64): 1.77,
-    ("mini", 8, 64): 3.21,
-    ("tiered", 5, 351): 2.22,
-    ("tiered", 8, 351): 4.78,
-}
+SIZES = {("mini", 5, 64): 1.77, ("mini", 8, 64): 3.21, ("tiered", 5, 351): 2.22, ("tiered", 8, 351): 4.78}
 CLOSE = 0.01
 """Relative difference within which a mean of three cells has the size that the paper prints."""
 CHANCE = 4000
@@ -51,9 +44,9 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, figures, {"searches": data, "pictures": pictures}, protocol(scale))
 
 
-def cases(scale: str) -> list[Case]:
+def cases(scale: str) -> list[SearchCase]:
     """Those of MetaNTK-NAS in the tables: the searches are shared."""
-    return [Case(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
+    return [SearchCase(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
 
 
 def _released_rows() -> list[Row]:

@@ -1,7 +1,5 @@
 """MetaNTK, Theorem 2 and Bridge, Lemma 1: trained wide networks predict what the kernels say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -18,10 +16,11 @@ from innerloop.learners.objectives.multitask import multitask
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
-from innerloop.report.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.spectra import log_slope, spectrum
 from innerloop.training.wide import descend, episodic_loss, meta_outputs, objective_loss
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK, Theorem 2: trained wide networks against kernel predictions"
@@ -152,12 +151,10 @@ def _figure(widths: list[int], errors: dict[str, list[float]], spread: dict[str,
     law = [errors["anil"][0] * (wide[0] / w) ** 0.5 for w in wide]
     return panels_figure(
         [
-            panel(
+            loglog(
                 "width",
                 "‖F_network − F_kernel‖/‖F_kernel‖ on test tasks",
                 [*lines, line("∝ width^−½", wide, law)],
-                log_x=True,
-                log_y=True,
             )
         ],
         width=5.0,

@@ -1,22 +1,67 @@
-"""How a run is executed: decided once, by measurement, and kept in its manifest."""
+"""How a run begins, how it is executed and followed, and what its manifest says if it ended badly."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import NonFiniteError, UserError, fault_message
+from innerloop.core.files import write_text_atomic
 from innerloop.core.formatting import duration
+from innerloop.experiment.data import Data
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.together import own_tasks
-from innerloop.runs.directory import MANIFEST
-from innerloop.runs.manifest import read_manifest, update_manifest
-from innerloop.runs.progress import Progress
+from innerloop.experiment.ranks import own_tasks, remember_run
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import recipe_to_toml
+from innerloop.experiment.results import Judged
+from innerloop.experiment.run_data import data_record, keep_data
+from innerloop.runs.directory import MANIFEST, RECIPE, create_run
+from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
+from innerloop.runs.process import sole_writer
+from innerloop.runs.progress import Progress, RunLog
+from innerloop.runs.tracking import NO_TRACKER, Tracked
 from innerloop.training.execution.auto import Measured, choose_plan
 from innerloop.training.execution.plan import Plan
 from innerloop.training.execution.probes import compiler_works
+
+
+@contextmanager
+def begun(recipe: Recipe, data: Data, argv: list[str] | None, more: Mapping[str, Any]) -> Iterator[Path]:
+    """A new run directory with recipe, manifest and split, which this process alone writes to meanwhile."""
+    run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
+    text = recipe_to_toml(recipe)
+    with sole_writer(run):
+        write_text_atomic(run / RECIPE, text)
+        start_manifest(run, argv, text, {"data": data_record(data), "recipe": recipe.model_dump(), **more})
+        keep_data(data, run)
+        remember_run(run)
+        yield run
+
+
+@contextmanager
+def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
+    """Writes into the manifest how a run ended, if it did not end well."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        with suppress(OSError):
+            update_manifest(run, status="interrupted", reason="interrupted; `innerloop resume` continues it")
+            bar.line(f"interrupted: `innerloop resume {run}` continues it")
+        raise
+    except BaseException as error:
+        told = fault_message(error) or str(error)
+        reason = (told.splitlines() or [type(error).__name__])[0]
+        with suppress(
+            OSError
+        ):  # on a full disk nothing can be written, and the first error is the one to tell
+            # numbers that were not finite would not be the next time either: a sweep need not try again
+            update_manifest(run, status="failed", reason=reason, diverged=isinstance(error, NonFiniteError))
+            log.line(f"failed: {told}")
+        raise
+
 
 SLOWDOWN = 3.0
 """Times as long as measured from which a run warns: steps vary by a third, and by twice beside other work."""
@@ -113,3 +158,23 @@ def _expected(plan: Plan, milliseconds: Mapping[str, float], left: int, bar: Pro
     if left:
         bar.line(f"about {duration(round(seconds * left))} for {left:,} steps, and validation besides")
     return seconds
+
+
+def tracked(recipe: Recipe, run: Path, say: Callable[[str], None]) -> Tracked | None:
+    """The run as a tracker knows it, None without one.
+
+    The manifest keeps the name, so that a resumed run goes on under it, wherever its directory is by then.
+    """
+    by, project = recipe.run.track, recipe.run.project
+    if by == NO_TRACKER:
+        return None
+    before = read_manifest(run).get("tracked")
+    known = before or {"by": by, "project": project, "name": f"{run.parent.name}-{run.name}"}
+    if before is None:
+        update_manifest(run, tracked=known)
+    return Tracked(by, project, str(known["name"]), recipe.model_dump(), run, before is not None, say)
+
+
+def final_scores(evaluation: Judged, step: int) -> dict[str, float]:
+    """What a tracker is told of the test: the score and its interval."""
+    return {"step": step, f"test/{evaluation.score}": evaluation.mean, "test/ci95": evaluation.ci95}

@@ -1,4 +1,4 @@
-"""One run: build, decide how to execute, train, evaluate, and leave everything in a directory."""
+"""Training a recipe: build, decide how to execute, train, evaluate, and leave everything in a directory."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any
 from innerloop.choose.rates import provisional, refuse_unknown_rate, settled
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
-from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
-from innerloop.experiment.divergence import rate_words
+from innerloop.experiment.backbone_run import judge_again, judge_only
 from innerloop.experiment.evaluation import evaluate_parts
-from innerloop.experiment.fitting import fit_parts
-from innerloop.experiment.judged import Judged
-from innerloop.experiment.lifetime import begun, ending
-from innerloop.experiment.loading import best_or_last, check_whole, load_run
+from innerloop.experiment.fitting import fit_parts, validation_of, validation_words
+from innerloop.experiment.loading import best_or_last, check_whole
+from innerloop.experiment.messages import rate_words, recipe_words
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
-from innerloop.experiment.planned import Slowdown, check_kept_plan, planned
-from innerloop.experiment.pretrained import seen_notes
+from innerloop.experiment.ranks import ranks_here, ranks_notes
 from innerloop.experiment.recipe.fitted import refuse_unfitted
-from innerloop.experiment.recipe.grammar import Items
-from innerloop.experiment.recipe.judging import NOTHING
-from innerloop.experiment.recipe.library import look_at, recipe_of
+from innerloop.experiment.recipe.library import recipe_of
 from innerloop.experiment.recipe.protocols import refuse_mixed_ways
-from innerloop.experiment.recipe.rules import rate_warning
+from innerloop.experiment.recipe.rules import NOTHING, rate_warnings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.results import TrainResult
-from innerloop.experiment.run_data import check_data, hard_words, with_kept_data
-from innerloop.experiment.together import ranks_here, ranks_notes
-from innerloop.experiment.tracked import final_scores, tracked
-from innerloop.experiment.validation import validation_of, validation_words
-from innerloop.experiment.words import recipe_words
+from innerloop.experiment.run_data import check_data, hard_words, seen_notes, with_kept_data
+from innerloop.experiment.session import (
+    Slowdown,
+    begun,
+    check_kept_plan,
+    ending,
+    final_scores,
+    planned,
+    tracked,
+)
 from innerloop.learners.base import OWN_PREFIX
 from innerloop.runs.checkpoints import clear_leftovers, load_checkpoint, save_checkpoint
-from innerloop.runs.directory import RECIPE, refuse_links
+from innerloop.runs.directory import RECIPE
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.process import alive, sole_writer
@@ -160,7 +160,7 @@ def _carry_out(
     update_manifest(run, status="running", diverged=False, ranks=ranks_here())
     first_step, steps = state.step, recipe.outer.steps
     seen = seen_notes(recipe)
-    notes = [*notes, *_warnings(recipe), *ranks_notes(recipe, before), *seen]
+    notes = [*notes, *rate_warnings(recipe), *ranks_notes(recipe, before), *seen]
     with progress(steps, f"training {recipe.name}", show, log=log, start=first_step) as bar:
         bar.line(f"run: {run}")
         if ranks_here() > 1:
@@ -229,36 +229,3 @@ def _fit(
     except NonFiniteError as error:
         hint = f"{rate_words(recipe)}, under loss={recipe.inner.loss}, with outer.lr={recipe.outer.lr:g}"
         raise NonFiniteError(f"{error} ({hint}; run: {run})") from None
-
-
-def _warnings(recipe: Recipe) -> list[str]:
-    """What to say before a recipe is trained or evaluated."""
-    warning = rate_warning(recipe)
-    return [warning] if warning else []
-
-
-@recipe_words()
-def evaluate_run(run: Path, overrides: Items, *, trust: bool = False) -> Judged:
-    """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
-
-    ``trust`` says whether code that the run's recipe names may be imported.
-
-    Args:
-        run: the run's directory.
-        overrides: ``key=value`` settings; none for its own protocol.
-        trust: whether code that the run's recipe names may be imported.
-
-    Raises:
-        UserError: the pictures of its test split have changed, or its predictions are not finite.
-    """
-    refuse_links(run)
-    if look_at(run).outer.objective == NOTHING:
-        return evaluate_backbone_run(run, overrides, trust=trust)
-    loaded = load_run(run, overrides, trust=trust)
-    recipe = loaded.parts.recipe
-    notes = [*check_data(recipe, loaded.trained, run, ("test",)), *_warnings(recipe), *loaded.unread]
-    notes += seen_notes(recipe, loaded.trained)
-    weights, used = loaded.weights()
-    return evaluate_parts(
-        loaded.parts, weights, loaded.plan, run, used, loaded.changed, notes, loaded.trained
-    )

@@ -30,8 +30,8 @@ from innerloop.training.optimisers import (
     optimiser_tensors,
     restore_optimiser,
 )
-from innerloop.training.reweighted import batch_weights
 from innerloop.training.state import TrainState
+from innerloop.training.task_weights import batch_weights
 
 Log = Callable[[dict[str, Any]], None]
 Save = Callable[[TrainState, tuple[str, ...]], None]

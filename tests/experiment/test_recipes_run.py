@@ -32,7 +32,7 @@ from innerloop.experiment.weights import for_test
 from innerloop.nets.noise import STEP
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
-from innerloop.runs.metrics import read_metrics
+from innerloop.runs.metrics import MetricsWriter, read_metrics
 from innerloop.runs.process import LOCK
 from innerloop.tasks import FAMILIES
 from innerloop.testing.closeness import assert_trees_equal

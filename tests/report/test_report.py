@@ -14,7 +14,8 @@ from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.report.comparison_page import group_label, labels, pair, seed_groups
-from innerloop.report.read_run import differing_settings, load_run
+from innerloop.report.read_run import load_run
+from innerloop.report.run_page import settings_rows
 from innerloop.report.text import interval
 from innerloop.runs.pages import MARKER
 from support.pages import read
@@ -220,10 +221,10 @@ def test_a_mean_made_by_few_episodes_is_marked(tmp_path):
 
 def test_only_settings_that_differ_are_listed():
     recipe = Recipe.model_validate({"inner": {"lr": 0.4}, "tasks": {"settings": {"dim": 3}}})
-    rows = differing_settings(recipe.model_dump())
-    assert [(row.key, row.value) for row in rows] == [("tasks.settings.dim", 3), ("inner.lr", 0.4)]
-    assert rows[1].default == 0.01
-    assert "inner learning rate" in rows[1].about
+    rows = settings_rows(recipe.model_dump())
+    assert [(row["key"], row["value"]) for row in rows] == [("tasks.settings.dim", "3"), ("inner.lr", "0.4")]
+    assert rows[1]["default"] == "0.01"
+    assert "inner learning rate" in rows[1]["about"]
 
 
 def test_paired_difference_is_that_of_the_same_episodes(tmp_path):

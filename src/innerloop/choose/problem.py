@@ -234,11 +234,7 @@ def pose_search(asked: Request[SpaceSettings]) -> SearchProblem:
 
 
 def _fitted(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
-    """How candidates are trained, as far as the data may decide.
-
-    Classes with many pictures are learned as a whole. Training tasks have fewer classes where the data have
-    fewer.
-    """
+    """How candidates are trained: many pictures of a class as one classifier, few classes in small tasks."""
     recipe, classes = asked.recipe, split_classes(source, "train")
     if TRAINING in asked.free and min(np.diff(source.starts)[classes], default=0) >= MANY_PICTURES:
         return make_recipe({**recipe.model_dump(exclude_none=True), **CLASSIFIER})

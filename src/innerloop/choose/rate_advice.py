@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from innerloop.core.errors import UserError, spelt
+from innerloop.core.errors import UserError, spell
 from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
 from innerloop.experiment.inner_rate import HEAD_ONLY
@@ -106,7 +106,7 @@ def warning_for(rate: float, advice: RateAdvice) -> str | None:
         f"{{rate}}={rate:g} is far {side} the estimated bracket [{advice.low:.3g}, {advice.high:.3g}] "
         f"(more than {times:g} times outside): {{the estimate}} takes a point inside it."
     )
-    return spelt(warning, ("rate", "the estimate"))
+    return spell(warning, ("rate", "the estimate"))
 
 
 class RateCheck(NamedTuple):
@@ -356,5 +356,5 @@ def _other_rule(advice: RateAdvice, centre: float, rule: str) -> RateAdvice:
         interval=(advice.interval[0] * shift, advice.interval[1] * shift),
         kind="sweep",
         factor=None,
-        reasons=(spelt(reason, ("optimiser",)),),
+        reasons=(spell(reason, ("optimiser",)),),
     )

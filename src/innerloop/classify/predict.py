@@ -41,9 +41,9 @@ from innerloop.report.prediction_page import (
     Example,
     labelled_page,
     least_sure_first,
-    percent,
     thumbnails,
 )
+from innerloop.report.text import percent
 from innerloop.runs.manifest import now, version_of
 from innerloop.runs.pages import check_page
 from innerloop.runs.progress import TimeLeft

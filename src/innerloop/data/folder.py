@@ -312,20 +312,6 @@ def _shown(conflicts: Sequence[Sequence[str]]) -> str:
     return "; ".join(" and ".join(names[:3]) for names in conflicts[:_SHOWN]) + more
 
 
-def read_files(files: Sequence[Path], size: int, colour: Colour) -> NDArray[np.uint8]:
-    """Picture files as one array ``(n, size, size, channels)``."""
-    pictures: list[NDArray[np.uint8]] = []
-    bad: Bad = []
-    for file in files:
-        try:
-            pictures.append(fit_picture(open_picture(file), size, colour))
-        except BadPictureError as error:
-            bad.append((str(file), str(error)))
-    if bad:
-        raise unreadable(bad)
-    return np.stack(pictures)
-
-
 def _grouped(values: Mapping[int, Any]) -> dict[Any, list[int]]:
     groups: dict[Any, list[int]] = {}
     for place, value in values.items():

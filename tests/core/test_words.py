@@ -14,7 +14,7 @@ import torch
 import innerloop
 from innerloop.choose.rate_advice import RateAdvice, warning_for
 from innerloop.cli.main import main
-from innerloop.core.errors import UserError, spelling, spelt
+from innerloop.core.errors import UserError, spell, spelling
 from innerloop.core.files import read_json
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
@@ -171,9 +171,9 @@ def test_the_words_stay_with_an_error_and_so_do_class_and_attributes() -> None:
 def test_the_innermost_table_is_asked_first_and_all_are_gone_afterwards() -> None:
     with spelling({"ways": "tasks.ways", "clip": "outer.clip"}):
         with spelling({"ways": "eval.ways"}):
-            assert spelt("{ways} {clip}", ("ways", "clip")) == "eval.ways outer.clip"
-        assert spelt("{ways}", ("ways",)) == "tasks.ways"
-    assert spelt("{ways}", ("ways",)) == "ways"
+            assert spell("{ways} {clip}", ("ways", "clip")) == "eval.ways outer.clip"
+        assert spell("{ways}", ("ways",)) == "tasks.ways"
+    assert spell("{ways}", ("ways",)) == "ways"
 
 
 def test_an_error_from_a_thread_is_worded_too() -> None:

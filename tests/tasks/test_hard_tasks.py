@@ -30,7 +30,7 @@ from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, group_errors, groups_of, hardest_groups
 from innerloop.testing.closeness import SINGLE, assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Plan, fit, initial_state, make_optimiser, meta_gradient
-from innerloop.training.reweighted import hard_weights
+from innerloop.training.task_weights import hard_weights
 from oracles import problems, weighted_tasks
 from oracles.training import sines
 

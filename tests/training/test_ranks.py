@@ -22,7 +22,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.learners import LEARNERS
 from innerloop.testing.closeness import SUMMED
 from innerloop.training import Plan, TrainState
-from innerloop.training.execution.ranks import checksum, share_of, shared_out
+from innerloop.training.execution.ranks import checksum, map_over_ranks, share_of
 from oracles.rank_threads import in_ranks
 
 PICTURES = [
@@ -187,12 +187,12 @@ def test_a_mistake_that_one_rank_finds_is_raised_on_all(monkeypatch: pytest.Monk
 
     def work(rank: int) -> str:
         with pytest.raises(UserError) as caught:
-            shared_out(some, [1, 2, 3], 3)
+            map_over_ranks(some, [1, 2, 3], 3)
         return str(caught.value)
 
     assert in_ranks(3, work, monkeypatch) == ["two is wrong."] * 3
     many = list(range(3, 40))  # several rounds, the last of them uneven
-    numbers = in_ranks(3, lambda rank: shared_out(some, many, 3), monkeypatch)
+    numbers = in_ranks(3, lambda rank: map_over_ranks(some, many, 3), monkeypatch)
     assert [[int(n) for (n,) in each] for each in numbers] == [many] * 3
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from innerloop.cli.launch import start_ranks
 from innerloop.cli.options import Backbone, Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
-from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_evaluation
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import difference_text, score_text

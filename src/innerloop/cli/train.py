@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from innerloop.cli.launch import start_ranks
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, write
-from innerloop.cli.ranks import start_ranks
 from innerloop.core.formatting import score_text
 from innerloop.experiment.recipe.library import read_recipe
 

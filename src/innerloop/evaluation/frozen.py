@@ -34,7 +34,7 @@ from innerloop.tasks.episodes import EpisodeRows, Kind
 from innerloop.tasks.few_shot import FewShot, few_shot
 from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop.training.execution.ranks import shared_out
+from innerloop.training.execution.ranks import map_over_ranks
 
 TOGETHER = 200  # episodes whose heads are fitted at a time, to bound memory
 ALONE = 20  # episodes that are loaded at a time: TOGETHER is a multiple of it
@@ -183,7 +183,9 @@ def _evaluation(
     settings = grid_of(protocol) if protocol.grid else []
     out, table = np.full(count, np.nan), np.full((count, len(settings) + 1), np.nan)
     labels: list[EpisodePredictions] = []
-    for (index, _), (right, left, grid, said) in zip(groups, shared_out(some, groups, ranks), strict=True):
+    for (index, _), (right, left, grid, said) in zip(
+        groups, map_over_ranks(some, groups, ranks), strict=True
+    ):
         out[index] = right.numpy()
         labels += read_marks(said, index[: len(said)].tolist())
         unconverged += int(left)

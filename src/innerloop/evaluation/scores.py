@@ -19,7 +19,7 @@ from innerloop.learners.orders import mean_prediction, relabelled
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop.training.execution.ranks import ROUND, shared_out
+from innerloop.training.execution.ranks import ROUND, map_over_ranks
 
 
 class EpisodePredictions(NamedTuple):
@@ -170,7 +170,9 @@ def evaluate(
     with torch_threads(given), torch.no_grad():
         for start in range(0, len(spans), at_once):
             some = spans[start : start + at_once]
-            for part, count, told in shared_out(lambda few: [judged(span) for span in few], some, plan.ranks):
+            for part, count, told in map_over_ranks(
+                lambda few: [judged(span) for span in few], some, plan.ranks
+            ):
                 scores += part.tolist()
                 unconverged += int(count)
                 tables += list(told)

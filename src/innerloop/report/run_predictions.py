@@ -150,7 +150,7 @@ class ClassRow(NamedTuple):
     times: int
 
 
-class Confusion(NamedTuple):
+class ConfusedPair(NamedTuple):
     """Pictures of ``true``, in the tasks that have both, that were taken for ``said``."""
 
     true: int
@@ -190,7 +190,7 @@ def class_rows(predictions: RunPredictions) -> list[ClassRow]:
     return sorted(rows, key=lambda row: (row.accuracy.n < FEW, row.accuracy.mean, row.name))
 
 
-def confused_pairs(predictions: RunPredictions) -> list[Confusion]:
+def confused_pairs(predictions: RunPredictions) -> list[ConfusedPair]:
     """Pairs of classes, those with the largest share of confused pictures first.
 
     The share is of the pictures that could be confused: those in tasks that have both classes.
@@ -207,7 +207,7 @@ def confused_pairs(predictions: RunPredictions) -> list[Confusion]:
                 taken[true, other] += said[a, b]
                 tasks[true, other] += 1
     pairs = [
-        Confusion(*pair, taken[pair], pictures, tasks[pair]) for pair, pictures in met.items() if pictures
+        ConfusedPair(*pair, taken[pair], pictures, tasks[pair]) for pair, pictures in met.items() if pictures
     ]
     return sorted(pairs, key=lambda pair: (-pair.share, -pair.times, pair[:2]))
 
@@ -347,7 +347,7 @@ def _class_tables(predictions: RunPredictions) -> tuple[View, View]:
     return {**table, "rows": rows[:first]}, {**table, "rows": rows[first:]}
 
 
-def _pairs(predictions: RunPredictions, pairs: Sequence[Confusion]) -> list[str]:
+def _pairs(predictions: RunPredictions, pairs: Sequence[ConfusedPair]) -> list[str]:
     """The most confused pairs in words; a single picture is no pattern."""
     names = predictions.classes
     often = [pair for pair in pairs if pair.true != pair.said and pair.times > 1][:PAIRS]
@@ -362,7 +362,7 @@ def _tasks(count: int) -> str:
     return f"{number(count)} tasks" if count > 1 else "one task"
 
 
-def _heat(predictions: RunPredictions, pairs: Sequence[Confusion]) -> View | None:
+def _heat(predictions: RunPredictions, pairs: Sequence[ConfusedPair]) -> View | None:
     if len(predictions.classes) > MOST_CLASSES:
         return None
     shares = {(pair.true, pair.said): pair.share for pair in pairs}

@@ -101,6 +101,7 @@ def measured_plan(parts: Parts, say: Callable[[str], None]) -> Measured:
         chunk=recipe.run.chunk,
         threads=recipe.run.threads,
         allow_vmap=not recipe.inner.checkpoint,
+        native=parts.network.native and not recipe.inner.checkpoint,
         weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
         say=say,
     )

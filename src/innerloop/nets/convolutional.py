@@ -173,9 +173,7 @@ def conv4(
         params["head.bias"] = torch.zeros(outputs, device=generator.device)
         return params, buffers
 
-    def layers(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def layers(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> tuple[Tensor, Buffers]:
         """The features block by block."""
         changed: Buffers = {}
         for i in range(BLOCKS):
@@ -197,7 +195,7 @@ def conv4(
         """Outputs from features."""
         return F.linear(features, params["head.weight"], params["head.bias"])
 
-    return Network(init, features, head, ("head.weight", "head.bias"), norm)
+    return Network(init, features, head, ("head.weight", "head.bias"), norm, native=True)
 
 
 def _native(
@@ -214,14 +212,19 @@ def _native(
     source = norm if norm in ("none", "group") else "given" if stored else "batch"
     kept = [f"norm{i}.{name}" for i in range(BLOCKS) for name in ("mean", "var")] if stored else []
     names = [
-        f"{layer}{i}.{name}" for i in range(BLOCKS) for layer in ("conv", "norm") for name in ("weight", "bias")
+        f"{layer}{i}.{name}"
+        for i in range(BLOCKS)
+        for layer in ("conv", "norm")
+        for name in ("weight", "bias")
     ]
 
     def slow(x: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         """The same by torch's layers, with the means and variances of the policy ``support``."""
         given = {name: t for name, t in zip([*kept, *names], tensors, strict=True) if t is not None}
         out, after = layers(given, {**buffers, **given}, x, statistics)
-        means = [after[f"norm{i}.{name}"] for i in range(BLOCKS) for name in ("mean", "var") if norm == "support"]
+        means = [
+            after[f"norm{i}.{name}"] for i in range(BLOCKS) for name in ("mean", "var") if norm == "support"
+        ]
         return out, *means
 
     filters = params["conv0.weight"].shape[0]

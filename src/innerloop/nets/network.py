@@ -26,6 +26,7 @@ class Network(NamedTuple):
             Kernels then need not look whether they understand the network, which takes as long as some
             samples.
         noise: whether it has dropout or the like, which training switches on (:mod:`innerloop.nets.noise`).
+        native: whether its features can be computed by native code (:mod:`innerloop.nets.ops.engine`).
     """
 
     init: Callable[[torch.Generator], tuple[Params, Buffers]]
@@ -35,6 +36,7 @@ class Network(NamedTuple):
     norm: str = "none"
     layered: bool = False
     noise: bool = False
+    native: bool = False
 
 
 def apply(

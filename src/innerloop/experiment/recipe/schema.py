@@ -376,8 +376,9 @@ class Run(Section):
     execution: Literal["auto", "vmap", "threads", "processes", "loop"] = Field(
         "auto", description="how tasks are mapped"
     )
-    compile: Literal["auto", "off", "trace", "full"] = Field(
-        "auto", description="full needs a C++ compiler; trace captures the graph without one"
+    compile: Literal["auto", "off", "trace", "full", "native"] = Field(
+        "auto",
+        description="full and native need a C++ compiler (native: layers of Conv4); trace captures the graph without one",
     )
     chunk: int | None = Field(None, ge=1, description="tasks at a time under vmap, to bound memory")
     threads: int | None = Field(None, ge=1, description="cores to use; none means all")

@@ -158,17 +158,32 @@ class _Pass:
         return out, seen
 
     def backward(
-        self, to_out: Tensor, to_seen: Sequence[Tensor | None], rest: Sequence[Tensor | None], wanted: Sequence[bool], keep: bool
+        self,
+        to_out: Tensor,
+        to_seen: Sequence[Tensor | None],
+        rest: Sequence[Tensor | None],
+        wanted: Sequence[bool],
+        keep: bool,
     ) -> tuple[list[Tensor | None], _Memory | None]:
         """The gradient in the pictures and all else, and what its own derivative needs."""
         x = self.pictures
         to_x = torch.empty_like(x) if wanted[0] else None
-        grads = [None if t is None or not w else torch.empty_like(t) for t, w in zip(rest, wanted[1:], strict=True)]
+        grads = [
+            None if t is None or not w else torch.empty_like(t) for t, w in zip(rest, wanted[1:], strict=True)
+        ]
         to_given, to_params = grads[: self.n_given], grads[self.n_given :]
         of_seen = [None if t is None else t.contiguous() for t in to_seen]
         some = of_seen if any(t is not None for t in of_seen) else []
         state = self.engine.call(
-            "backward", x.dtype, self.tape, to_out.contiguous(), some, to_x, to_params, to_given, ctypes.c_int32(keep)
+            "backward",
+            x.dtype,
+            self.tape,
+            to_out.contiguous(),
+            some,
+            to_x,
+            to_params,
+            to_given,
+            ctypes.c_int32(keep),
         )
         if some:
             for i, grad in enumerate(to_params[1::4]):
@@ -186,11 +201,17 @@ class _Pass:
         return out, self.engine.memory("tangents", x.dtype, state)
 
     def second(
-        self, waiting: tuple[_Memory, _Memory], to_out: Tensor | None, rest: Sequence[Tensor | None], wanted: Sequence[bool]
+        self,
+        waiting: tuple[_Memory, _Memory],
+        to_out: Tensor | None,
+        rest: Sequence[Tensor | None],
+        wanted: Sequence[bool],
     ) -> list[Tensor | None]:
         """The derivative of a gradient along a direction, plus the gradient of the features."""
         params, asked = rest[self.n_given :], wanted[1 + self.n_given :]
-        grads = [None if t is None or not w else torch.empty_like(t) for t, w in zip(params, asked, strict=True)]
+        grads = [
+            None if t is None or not w else torch.empty_like(t) for t, w in zip(params, asked, strict=True)
+        ]
         to_out = None if to_out is None else to_out.contiguous()
         self.engine.call("second", self.pictures.dtype, self.tape, *waiting, to_out, grads)
         return [None] * (1 + self.n_given) + grads
@@ -228,7 +249,9 @@ class _Features(torch.autograd.Function):
         return out, token, *seen
 
     @staticmethod
-    def backward(ctx: Any, to_out: Tensor | None, to_token: Tensor | None, *to_seen: Tensor | None) -> tuple[Any, ...]:
+    def backward(
+        ctx: Any, to_out: Tensor | None, to_token: Tensor | None, *to_seen: Tensor | None
+    ) -> tuple[Any, ...]:
         run: _Pass = ctx.run
         x, token, *rest = ctx.saved_tensors
         wanted = [ctx.needs_input_grad[2], *ctx.needs_input_grad[5:]]
@@ -241,12 +264,16 @@ class _Features(torch.autograd.Function):
                 grads = list(_Gradient.apply(run, wanted, arriving, token, x, *rest))
         else:
             slots = [] if to_token is None else to_token.nonzero().flatten().tolist()
-            alone = bool(slots) and not any(t is not None for t in to_seen) and not any(wanted[: 1 + run.n_given])
+            alone = (
+                bool(slots) and not any(t is not None for t in to_seen) and not any(wanted[: 1 + run.n_given])
+            )
             parts = []
             for i, slot in enumerate(slots):
                 waiting = run.waiting[slot]
                 assert waiting is not None
-                parts.append(run.second(waiting, arriving if alone and i == 0 and reached else None, rest, wanted))
+                parts.append(
+                    run.second(waiting, arriving if alone and i == 0 and reached else None, rest, wanted)
+                )
                 run.waiting[slot] = None
             if not alone:
                 parts.append(run.backward(arriving, to_seen, rest, wanted, keep=False)[0])
@@ -264,7 +291,13 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, run: _Pass, wanted: Sequence[bool], arriving: Tensor, token: Tensor, x: Tensor, *rest: Tensor | None
+        ctx: Any,
+        run: _Pass,
+        wanted: Sequence[bool],
+        arriving: Tensor,
+        token: Tensor,
+        x: Tensor,
+        *rest: Tensor | None,
     ) -> tuple[Any, ...]:
         grads, ctx.cotangents = run.backward(arriving, (), rest, wanted, keep=True)
         ctx.run, ctx.wanted, ctx.slot = run, wanted, len(run.waiting)
@@ -294,7 +327,12 @@ def _apart(tensors: Sequence[Tensor | None]) -> list[Any]:
 
 
 def _by_autograd(
-    run: _Pass, x: Tensor, rest: Sequence[Tensor | None], wanted: Sequence[bool], arriving: Tensor, to_seen: Sequence[Tensor | None]
+    run: _Pass,
+    x: Tensor,
+    rest: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    arriving: Tensor,
+    to_seen: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
     """The gradient by torch's layers, where it may be differentiated in any way."""
     inputs = _apart([x, *rest])
@@ -302,18 +340,28 @@ def _by_autograd(
     pairs = [(o, g) for o, g in zip(outputs, (arriving, *to_seen), strict=False) if g is not None]
     places = [i for i, w in enumerate(wanted) if w]
     grads = torch.autograd.grad(
-        [o for o, _ in pairs], [inputs[i] for i in places], [g for _, g in pairs], create_graph=True, allow_unused=True
+        [o for o, _ in pairs],
+        [inputs[i] for i in places],
+        [g for _, g in pairs],
+        create_graph=True,
+        allow_unused=True,
     )
     return [grads[places.index(i)] if i in places else None for i in range(len(inputs))]
 
 
 def _second_by_autograd(
-    run: _Pass, arriving: Tensor, x: Tensor, rest: Sequence[Tensor | None], along: Sequence[Tensor | None], wanted: Sequence[bool]
+    run: _Pass,
+    arriving: Tensor,
+    x: Tensor,
+    rest: Sequence[Tensor | None],
+    along: Sequence[Tensor | None],
+    wanted: Sequence[bool],
 ) -> list[Tensor | None]:
     """The derivative of the gradient by torch's layers."""
     with torch.enable_grad():
         arriving, x, *rest = (
-            t if t is None else (t.view_as(t) if t.requires_grad else t.detach()) for t in (arriving, x, *rest)
+            t if t is None else (t.view_as(t) if t.requires_grad else t.detach())
+            for t in (arriving, x, *rest)
         )
         first = _by_autograd(run, x, rest, wanted, arriving, ())
     inputs = [arriving, x, *rest]

@@ -19,7 +19,7 @@ from innerloop.core.threads import map_in_threads
 from innerloop.core.trees import detach, mean_over_tasks
 from innerloop.core.types import Batch, Buffers, Params, RaggedBatch, Task, TaskBatch
 from innerloop.training.execution.gradient_types import Gradient, MetaGradient, TaskDirection, TaskLoss
-from innerloop.training.execution.mapping import ProcessMap, in_processes, map_tasks
+from innerloop.training.execution.mapping import ProcessMap, in_processes, map_tasks, native_layers
 from innerloop.training.execution.plan import Plan
 from innerloop.training.execution.ranks import across_ranks
 
@@ -72,7 +72,7 @@ def _averaged(direction: TaskDirection, plan: Plan) -> MetaGradient:
 
 def _task_by_task(loss: TaskLoss, plan: Plan) -> MetaGradient:
     """Each task's gradient by plain autograd; averaged in task order, so threads never change the result."""
-    one_task = _gradient_of_one(loss, plan.compile == "native")
+    one_task = _gradient_of_one(loss, native_layers(plan))
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         """The meta-gradient of a batch, one task after another or one per thread."""

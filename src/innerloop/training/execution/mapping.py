@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+import innerloop.nets.ops.engine as engine
 from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.threads import map_in_threads
 from innerloop.core.types import Batch, Buffers, Params, Task, TaskBatch
 from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.probes import check_compiler, native_library
 from innerloop.training.execution.shared_memory import ALIGNED, TensorLayout, layout_of, layouts_of
 from innerloop.training.execution.worker import (
     Answer,
@@ -33,6 +35,16 @@ TaskFunction = Callable[[Params, Buffers, Task], Out]
 """``(params, buffers, task) -> tensors`` (a tensor, or tuples and dicts of them)."""
 
 
+def native_layers(plan: Plan) -> bool:
+    """Whether a plan has networks use their native code, which is then loaded; a UserError where it cannot be."""
+    if plan.compile == "native":
+        check_compiler("native")
+        library = native_library()
+        assert library is not None
+        engine.use(library)
+    return plan.compile == "native"
+
+
 def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, Batch], Any]:
     """``fn`` over every task of a batch; the results stacked along a new first axis, in task order.
 
@@ -48,13 +60,14 @@ def map_tasks(fn: TaskFunction[Any], plan: Plan) -> Callable[[Params, Buffers, B
         return _vmapped(fn, plan.chunk)
     if plan.mode == "processes":
         return in_processes(fn, plan)
+    native = native_layers(plan)
 
     def mapped(params: Params, buffers: Buffers, batch: Batch) -> Any:
         """``fn`` on every task of a batch, one after another or one per thread."""
 
         def one(task: Task) -> Any:
             """``fn`` on one task."""
-            with plain_autograd(plan.compile == "native"):
+            with plain_autograd(native):
                 return fn(params, buffers, task)
 
         if plan.mode == "threads":

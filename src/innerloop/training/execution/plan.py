@@ -33,8 +33,9 @@ class Plan(_Plan):
             other's Python) or ``loop`` (one after the other).
         threads: cores in use: workers in ``threads`` and ``processes``, intra-op threads otherwise.
         chunk: tasks at a time under ``vmap``, to bound memory; ``None`` is all at once.
-        compile: ``full`` (generated C++), ``trace`` (the graph is captured once and replayed; needs no
-            compiler) or ``off``. ``vmap`` only.
+        compile: under ``vmap`` ``full`` (generated C++) or ``trace`` (the graph is captured once and replayed;
+            needs no compiler); in ``threads`` and ``loop`` ``native`` (networks that have native code use it);
+            or ``off``.
         reason: why this was chosen, in one sentence.
         ranks: processes among which tasks are divided, each of which runs its own so; they must have met
             (:func:`innerloop.training.execution.rank_group.join`), and all do the same.
@@ -60,6 +61,8 @@ class Plan(_Plan):
             if word not in known:
                 hint = did_you_mean(str(word), known)
                 raise UserError(f"Plan: there is no {what}={word!r}{hint}; there are {', '.join(known)}.")
+        if compile == "native" and mode not in ("threads", "loop"):
+            raise UserError(f"Plan: compile='native' is for mode='threads' and 'loop', not {mode!r}.")
         return super().__new__(cls, mode, threads, chunk, compile, reason, ranks)
 
     @property
@@ -85,7 +88,7 @@ class Plan(_Plan):
         parts = [self.mode, f"{self.threads} {workers}{'s' if self.threads != 1 else ''}"]
         if self.chunk:
             parts.append(f"chunks of {self.chunk}")
-        if self.mode == "vmap":
+        if self.mode == "vmap" or self.compile == "native":
             parts.append(f"compile={self.compile}")
         if self.ranks > 1:
             parts.append(f"{self.ranks} ranks")

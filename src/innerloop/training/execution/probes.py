@@ -36,6 +36,8 @@ _CHOOSES_INSTRUCTIONS = (
 
 BFLOAT16_PROBE = Path(__file__).with_name("try_bfloat16.py")
 COMPILER_PROBE = Path(__file__).with_name("try_compiler.py")
+NATIVE_BUILD = Path(__file__).with_name("build_native.py")
+NATIVE_SOURCE = Path(__file__).parents[2] / "nets" / "ops" / "engine.cpp"
 
 
 class Outcome(NamedTuple):
@@ -204,6 +206,34 @@ def compiler_works() -> Outcome:
     return outcome if outcome.works else outcome._replace(reason=f"the compiler {compiler} {outcome.reason}")
 
 
+def native_library() -> Path | None:
+    """The file of the native layers as they are compiled for this machine and torch; None without a compiler."""
+    compiler, folder = cpp_compiler(), _folder()
+    if compiler is None or folder is None:
+        return None
+    key = kept_in(NATIVE_BUILD, *_native_circumstances(compiler))[1]
+    return folder.with_name(".native") / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
+
+
+def _native_circumstances(compiler: str) -> tuple[str, ...]:
+    state = Path(compiler).resolve().stat()
+    source = hashlib.sha256(NATIVE_SOURCE.read_bytes()).hexdigest()
+    return compiler, f"{state.st_size} {state.st_mtime_ns}", source
+
+
+def native_works() -> Outcome:
+    """Whether native layers can be had here: compiled and compared in a process of its own, the first time."""
+    library = native_library()
+    if library is None:
+        return Outcome(False, "no C++ compiler was found", lasting=False)
+    compiler = cpp_compiler() or ""
+    arguments = [compiler, _native_circumstances(compiler)[1], str(NATIVE_SOURCE), str(library)]
+    outcome = try_out(NATIVE_BUILD, *arguments)
+    if outcome.works and not library.is_file():  # somebody cleared the folder
+        outcome = _in_a_child([str(NATIVE_BUILD), *arguments])
+    return outcome if outcome.works else outcome._replace(reason=f"compiling native layers {outcome.reason}")
+
+
 def bfloat16_works(device: str = "cpu") -> Outcome:
     """Whether products in bfloat16 can be had; on a processor, a process of its own finds out, once."""
     if not device.startswith("cpu"):
@@ -214,6 +244,12 @@ def bfloat16_works(device: str = "cpu") -> Outcome:
 
 def check_compiler(wanted: str) -> None:
     """Refuses ``compile="full"`` where there is no compiler, or none that works."""
+    if wanted == "native" and not (outcome := native_works()).works:
+        raise UserError(
+            f"{{compile}}=native needs a C++ compiler that works, and here {outcome.reason}: install g++ (or name "
+            "yours in $CXX), or set {compile}=off.",
+            names=("compile",),
+        )
     if wanted != "full":
         return
     if cpp_compiler() is None:

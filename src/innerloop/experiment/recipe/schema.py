@@ -378,7 +378,7 @@ class Run(Section):
     )
     compile: Literal["auto", "off", "trace", "full", "native"] = Field(
         "auto",
-        description="full and native need a C++ compiler (native: layers of Conv4); trace captures the graph without one",
+        description="trace captures the graph; full and native (layers of Conv4) need a C++ compiler",
     )
     chunk: int | None = Field(None, ge=1, description="tasks at a time under vmap, to bound memory")
     threads: int | None = Field(None, ge=1, description="cores to use; none means all")

@@ -1,11 +1,12 @@
 r"""Features of a whole convolutional network as one differentiable operation, by native code.
 
 With :math:`f(\theta)` the features, :math:`J` their Jacobian and :math:`g` a cotangent, an inner step needs
-:math:`f` and :math:`J^\top g`; second-order meta-learning needs the derivative of the latter too. In the backward
-pass of the outer loss a direction :math:`v` arrives at :math:`J^\top g`. It goes on to :math:`g` as :math:`Jv` and to
-:math:`\theta` as :math:`\mathrm{D}_v(J^\top g)`; through :math:`g` a cotangent :math:`c` comes back to :math:`f` and
-goes on to :math:`\theta` as :math:`J^\top c`. The two terms in :math:`\theta` are one pass: the first waits for
-the second. ``engine.cpp`` has these passes. Third derivatives are left to autograd.
+:math:`f` and :math:`J^\top g`; second-order meta-learning needs the derivative of the latter too. In the
+backward pass of the outer loss a direction :math:`v` arrives at :math:`J^\top g`. It goes on to :math:`g` as
+:math:`Jv` and to :math:`\theta` as :math:`\mathrm{D}_v(J^\top g)`; through :math:`g` a cotangent :math:`c`
+comes back to :math:`f` and goes on to :math:`\theta` as :math:`J^\top c`. The two terms in :math:`\theta` are
+one pass: the first waits for the second. ``engine.cpp`` has these passes. Third derivatives are left to
+autograd.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+Tensors = Sequence[Tensor | None]
 NORMS = {"none": 0, "batch": 1, "given": 2, "group": 3}
 WAITING = 8
 """Gradients of one pass that may wait at once; what comes after them is differentiated by autograd."""
@@ -142,7 +144,7 @@ class _Pass:
         self.pictures = x.permute(0, 2, 3, 1).contiguous()
         self.waiting: list[tuple[_Memory, _Memory] | None] = []
 
-    def forward(self, rest: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
+    def forward(self, rest: Tensors) -> tuple[Tensor, list[Tensor]]:
         """Features, and means and variances of the batch."""
         x, blocks = self.pictures, self.blocks
         held = [None if t is None else t.contiguous() for t in rest]
@@ -160,8 +162,8 @@ class _Pass:
     def backward(
         self,
         to_out: Tensor,
-        to_seen: Sequence[Tensor | None],
-        rest: Sequence[Tensor | None],
+        to_seen: Tensors,
+        rest: Tensors,
         wanted: Sequence[bool],
         keep: bool,
     ) -> tuple[list[Tensor | None], _Memory | None]:
@@ -192,7 +194,7 @@ class _Pass:
         memory = self.engine.memory("cotangents", x.dtype, state) if keep else None
         return [None if to_x is None else to_x.permute(0, 3, 1, 2), *grads], memory
 
-    def tangent(self, direction: Sequence[Tensor | None]) -> tuple[Tensor, _Memory]:
+    def tangent(self, direction: Tensors) -> tuple[Tensor, _Memory]:
         """The derivative of the features along a direction in the parameters."""
         x = self.pictures
         out = x.new_empty(len(x), self.blocks.outputs)
@@ -204,7 +206,7 @@ class _Pass:
         self,
         waiting: tuple[_Memory, _Memory],
         to_out: Tensor | None,
-        rest: Sequence[Tensor | None],
+        rest: Tensors,
         wanted: Sequence[bool],
     ) -> list[Tensor | None]:
         """The derivative of a gradient along a direction, plus the gradient of the features."""
@@ -218,7 +220,7 @@ class _Pass:
 
 
 def features(
-    blocks: Blocks, slow: Slow, x: Tensor, given: Sequence[Tensor], params: Sequence[Tensor | None]
+    blocks: Blocks, slow: Slow, x: Tensor, given: Sequence[Tensor], params: Tensors
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The features, and mean and variance of every block where normalisation takes the batch's.
 
@@ -235,7 +237,7 @@ def features(
 
 
 class _Features(torch.autograd.Function):
-    """``(x, given, params) -> (features, token, seen)``: the token's gradient tells who waits for this pass."""
+    """``(x, given, params) -> (features, token, seen)``: the token's gradient tells which gradients wait."""
 
     @staticmethod
     def forward(
@@ -281,13 +283,13 @@ class _Features(torch.autograd.Function):
         return None, None, grads[0], None, None, *grads[1:]
 
 
-def _sum(tensors: Sequence[Tensor | None]) -> Tensor | None:
+def _sum(tensors: Tensors) -> Tensor | None:
     some = [t for t in tensors if t is not None]
     return sum(some[1:], some[0]) if some else None
 
 
 class _Gradient(torch.autograd.Function):
-    """The gradient of :class:`_Features` as a function of the arriving one, the token, the pictures and all else."""
+    """The gradient of :class:`_Features`: of the arriving one, the token, the pictures and all else."""
 
     @staticmethod
     def forward(
@@ -295,7 +297,7 @@ class _Gradient(torch.autograd.Function):
         run: _Pass,
         wanted: Sequence[bool],
         arriving: Tensor,
-        token: Tensor,
+        token: Tensor,  # noqa: ARG004 (its gradient says that this one waits)
         x: Tensor,
         *rest: Tensor | None,
     ) -> tuple[Any, ...]:
@@ -321,7 +323,7 @@ class _Gradient(torch.autograd.Function):
         return None, None, to_arriving, token, None, *(None for _ in rest)
 
 
-def _apart(tensors: Sequence[Tensor | None]) -> list[Any]:
+def _apart(tensors: Tensors) -> list[Any]:
     """Views, which do not depend on each other."""
     return [None if t is None else t.view_as(t) for t in tensors]
 
@@ -329,10 +331,10 @@ def _apart(tensors: Sequence[Tensor | None]) -> list[Any]:
 def _by_autograd(
     run: _Pass,
     x: Tensor,
-    rest: Sequence[Tensor | None],
+    rest: Tensors,
     wanted: Sequence[bool],
     arriving: Tensor,
-    to_seen: Sequence[Tensor | None],
+    to_seen: Tensors,
 ) -> list[Tensor | None]:
     """The gradient by torch's layers, where it may be differentiated in any way."""
     inputs = _apart([x, *rest])
@@ -353,8 +355,8 @@ def _second_by_autograd(
     run: _Pass,
     arriving: Tensor,
     x: Tensor,
-    rest: Sequence[Tensor | None],
-    along: Sequence[Tensor | None],
+    rest: Tensors,
+    along: Tensors,
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
     """The derivative of the gradient by torch's layers."""

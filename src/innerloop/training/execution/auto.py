@@ -122,6 +122,7 @@ def choose_plan(
                 milliseconds,
                 forced=compile != "auto",
             )
+            best = best._replace(reason=_why(best, milliseconds, execution))
             return Measured(best, milliseconds, [r for r in [*remarks, remark] if r])
     if best.mode != "vmap" or direction is not None:
         if compile in ("full", "trace"):

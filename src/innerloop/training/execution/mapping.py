@@ -36,7 +36,7 @@ TaskFunction = Callable[[Params, Buffers, Task], Out]
 
 
 def native_layers(plan: Plan) -> bool:
-    """Whether a plan has networks use their native code, which is then loaded; a UserError where it cannot be."""
+    """Whether a plan has networks use their native code, which is loaded then."""
     if plan.compile == "native":
         check_compiler("native")
         library = native_library()

@@ -33,9 +33,9 @@ class Plan(_Plan):
             other's Python) or ``loop`` (one after the other).
         threads: cores in use: workers in ``threads`` and ``processes``, intra-op threads otherwise.
         chunk: tasks at a time under ``vmap``, to bound memory; ``None`` is all at once.
-        compile: under ``vmap`` ``full`` (generated C++) or ``trace`` (the graph is captured once and replayed;
-            needs no compiler); in ``threads`` and ``loop`` ``native`` (networks that have native code use it);
-            or ``off``.
+        compile: under ``vmap`` ``full`` (generated C++) or ``trace`` (the graph is captured once and
+            replayed; needs no compiler); in ``threads`` and ``loop`` ``native`` (networks use the native
+            code that they have); or ``off``.
         reason: why this was chosen, in one sentence.
         ranks: processes among which tasks are divided, each of which runs its own so; they must have met
             (:func:`innerloop.training.execution.rank_group.join`), and all do the same.

@@ -207,7 +207,7 @@ def compiler_works() -> Outcome:
 
 
 def native_library() -> Path | None:
-    """The file of the native layers as they are compiled for this machine and torch; None without a compiler."""
+    """Where native layers are when they are compiled for this machine and torch; None without a compiler."""
     compiler, folder = cpp_compiler(), _folder()
     if compiler is None or folder is None:
         return None
@@ -222,7 +222,7 @@ def _native_circumstances(compiler: str) -> tuple[str, ...]:
 
 
 def native_works() -> Outcome:
-    """Whether native layers can be had here: compiled and compared in a process of its own, the first time."""
+    """Whether native layers can be had here; the first time a process of its own compiles and tests them."""
     library = native_library()
     if library is None:
         return Outcome(False, "no C++ compiler was found", lasting=False)
@@ -246,8 +246,8 @@ def check_compiler(wanted: str) -> None:
     """Refuses ``compile="full"`` where there is no compiler, or none that works."""
     if wanted == "native" and not (outcome := native_works()).works:
         raise UserError(
-            f"{{compile}}=native needs a C++ compiler that works, and here {outcome.reason}: install g++ (or name "
-            "yours in $CXX), or set {compile}=off.",
+            f"{{compile}}=native needs a C++ compiler that works, and here {outcome.reason}: install g++ "
+            "(or name yours in $CXX), or set {compile}=off.",
             names=("compile",),
         )
     if wanted != "full":

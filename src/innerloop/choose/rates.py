@@ -58,7 +58,7 @@ def refuse_unknown_rate(recipe: Recipe) -> None:
     )
 
 
-def recorded_rate(run: Path) -> float | None:
+def read_rate(run: Path) -> float | None:
     """What ``auto`` settled on in this run: from its manifest, else from its last checkpoint."""
     try:
         rate = (read_manifest(run).get("rate") or {}).get("alpha")
@@ -70,17 +70,19 @@ def recorded_rate(run: Path) -> float | None:
     return None if rate is None else float(rate)
 
 
-def as_trained(recipe: Recipe, run: Path) -> Recipe:
+def with_trained_rate(recipe: Recipe, run: Path) -> Recipe:
     """The recipe of a run with the rate it was trained with."""
     if recipe.inner.lr != "auto":
         return recipe
-    rate = recorded_rate(run)
+    rate = read_rate(run)
     if rate is None:
         raise UserError(f"{run} has not estimated its inner.lr yet: `innerloop resume {run}` does.")
     return with_rate(recipe, rate)
 
 
-def settled(recipe: Recipe, parts: Parts, run: Path, state: TrainState, say: Say) -> tuple[Parts, TrainState]:
+def settle_rate(
+    recipe: Recipe, parts: Parts, run: Path, state: TrainState, say: Say
+) -> tuple[Parts, TrainState]:
     """Parts and state with a number for the rate.
 
     What ``auto`` found goes to the manifest and to ``say``. A user's own rate is left alone, but a
@@ -90,7 +92,7 @@ def settled(recipe: Recipe, parts: Parts, run: Path, state: TrainState, say: Say
         if state.step == 0:
             check_own_rate(parts, run, say)
         return parts, state
-    rate = recorded_rate(run)
+    rate = read_rate(run)
     if rate is None:
         record = estimate(parts, run / FOLDER, say)
         update_manifest(run, rate=record)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.choose.rates import as_trained
+from innerloop.choose.rates import with_trained_rate
 from innerloop.classify.backbone_evaluation import evaluate_backbone
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.core.errors import Problems, UserError
@@ -59,7 +59,7 @@ def judge_backbone(
     if like is None:
         recipe = backbone_recipe(backbone, items)
     else:
-        trained = as_trained(read_recipe(str(like)), like)
+        trained = with_trained_rate(read_recipe(str(like)), like)
         recipe = backbone_recipe(backbone, items, trained)
         if is_own(recipe.data.name):  # folders grow; the run's test classes are those that it kept
             recipe = with_kept_data(recipe, trained, like)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from innerloop.choose.rates import as_trained
+from innerloop.choose.rates import with_trained_rate
 from innerloop.core.errors import UserError
 from innerloop.core.resources import available_cores
 from innerloop.core.types import Buffers, Params
@@ -51,8 +51,8 @@ class Loaded(NamedTuple):
 @recipe_words()
 def load_run(run: Path, items: Items = (), *, trust: bool = False) -> Loaded:
     """A run as it was trained, or changed by ``key=value`` settings."""
-    recipe = as_trained(recipe_of(run, items, trust=trust), run)
-    trained = as_trained(read_recipe(str(run)), run)  # to compare with, not to build
+    recipe = with_trained_rate(recipe_of(run, items, trust=trust), run)
+    trained = with_trained_rate(read_recipe(str(run)), run)  # to compare with, not to build
     asked = make_recipe(trained.model_dump(exclude_none=True), items)
     saved = load_checkpoint(run, "last")
     if saved is None and trained.outer.objective == NOTHING:

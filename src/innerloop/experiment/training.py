@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from innerloop.choose.rates import provisional, refuse_unknown_rate, settled
+from innerloop.choose.rates import provisional, refuse_unknown_rate, settle_rate
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
 from innerloop.experiment.backbone_run import judge_again, judge_only
@@ -171,7 +171,7 @@ def _carry_out(
         for note in notes:
             bar.line(f"warning: {note}")
         with ending(run, log, bar), worker_warnings(bar.line):
-            parts, state = settled(recipe, parts, run, state, bar.line)
+            parts, state = settle_rate(recipe, parts, run, state, bar.line)
             plan, expected = planned(parts, run, bar, steps - state.step)
             known = tracked(parts.recipe, run, bar.line)
             with MetricsWriter(run / "metrics.jsonl", recipe.run.tensorboard, known) as metrics:

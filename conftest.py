@@ -12,10 +12,10 @@ import torch
 
 import innerloop
 from innerloop.cli.main import main
-from innerloop.core.heap import keep_freed_memory
+from innerloop.core.resources import keep_freed_memory
 from innerloop.core.types import TaskBatch
 from innerloop.nets import Network, conv4, mlp
-from innerloop.training.execution.plan import bfloat16_works, compiler_works
+from innerloop.training.execution.probes import bfloat16_works, compiler_works
 from oracles import problems
 from support.drawn import GIVEN, mark_slow, turn
 from support.places import DATA

@@ -30,7 +30,7 @@ TINY = f"outer.steps=4 eval.episodes=4 eval.validation_episodes=2 {ON}"
 PICTURES = (
     f"{TINY} outer.batch=2 model.filters=4 tasks.queries=2 eval.queries=2 eval.every=2 eval.baselines=false"
 )
-UNJUDGED = "eval.every=100 eval.episodes=1 eval.validation_episodes=1 eval.curve=false eval.baselines=false"
+UNJUDGED = "eval.every=100 eval.episodes=1 eval.validation_episodes=1 eval.curve=false"
 SETTINGS = {
     "{sine}": f"{TINY} outer.batch=2 model.hidden=[8]",
     "{glyphs}": f"{PICTURES} tasks.ways=3 eval.ways=3",

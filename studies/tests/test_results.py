@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from innerloop.choose.advice import GAIN, GROUPS, RACES, SEARCH
+from innerloop.choose.advice import RACES, SEARCH
+from innerloop.choose.estimates import GAIN, GROUPS
 from innerloop_studies import recorded
 from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.measurements import sureness as measure_sureness

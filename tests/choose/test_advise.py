@@ -13,16 +13,24 @@ import torch
 
 import innerloop as il
 from innerloop.choose import method_race, race
-from innerloop.choose.advice import Advice, Recommendation, Row
+from innerloop.choose.advice import (
+    Advice,
+    Recommendation,
+    Row,
+    ahead_of,
+    choice,
+    in_order,
+    reasons_of,
+    sentence_of,
+)
 from innerloop.choose.advisor import give_advice
 from innerloop.choose.baselines import ground_of, untrained
 from innerloop.choose.estimates import hardness_part, landscape_part, rate_part
 from innerloop.choose.method_race import MethodRace
 from innerloop.choose.problem import normalised_together, pose_advice
 from innerloop.choose.race import Racer, Rungs
-from innerloop.choose.recommend import ahead_of, choice, in_order, reasons_of, sentence_of
-from innerloop.choose.records import begin_advice, reopen_advice
 from innerloop.choose.request import read_advise
+from innerloop.choose.session import begin, reopen
 from innerloop.choose.trials import Costs, Trial, on_pilot_tasks, run_trial
 from innerloop.cli.advise import render
 from innerloop.cli.output import TEXT_WIDTH
@@ -351,9 +359,9 @@ def test_interrupted_advice_goes_on(
 def test_advice_whose_manifest_is_damaged_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     from innerloop.cli.main import main
 
-    run = begin_advice(read_advise("sine", []), None)
+    run = begin(read_advise("sine", []), None)
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    assert reopen_advice(run, alone=True) == read_advise("sine", [])._replace(lines=())
+    assert reopen(run, alone=True) == read_advise("sine", [])._replace(lines=())
     for damaged in ({}, {"recipe": 3}, {**manifest["asked"], "settings": {"budget": []}}):
         told = {**manifest, "asked": damaged, "status": "interrupted"}
         (run / "manifest.json").write_text(json.dumps(told), encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import kendalltau, spearmanr
 from sklearn.metrics import ndcg_score
 
-from innerloop.choose.agreement import agreement, better_half, split_half
+from innerloop.choose.validation import agreement, better_half, split_half
 from innerloop.testing.closeness import LAST_BITS, ROUNDED
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from innerloop.choose.rate_advice import RateAdvice, judge_rate
-from innerloop.choose.regions import PATIENCE, count_regions, different_inputs
+from innerloop.choose.scores.patterns import PATIENCE, count_regions, different_inputs
 from innerloop.core.errors import UserError
 from innerloop.nets.mlp import mlp
 from innerloop.tasks import get_family, make_sampler

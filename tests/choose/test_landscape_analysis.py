@@ -22,7 +22,7 @@ from oracles.landscape import equations_10_and_11
 
 
 def analyse(*settings: str) -> dict[str, Any]:
-    chosen = read_flat(landscape.Settings, settings, "analyze landscape")
+    chosen = read_flat(landscape.LandscapeSettings, settings, "analyze landscape")
     return {**landscape.run(chosen, None, lambda _: None).as_dict(), "settings": chosen.model_dump()}
 
 
@@ -68,7 +68,7 @@ def test_table_3_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_words_say_the_same_as_the_numbers() -> None:
-    chosen = read_flat(landscape.Settings, ["shots=500"], "analyze landscape")
+    chosen = read_flat(landscape.LandscapeSettings, ["shots=500"], "analyze landscape")
     result = landscape.run(chosen, None, lambda _: None)
     lines = str(result)
     assert isinstance(result, ClosedLandscape)

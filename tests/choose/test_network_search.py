@@ -15,14 +15,14 @@ from innerloop.choose import cell_space, count_parameters, random_candidate, tri
 from innerloop.choose.network_search import resume_search, search_networks
 from innerloop.choose.problem import pose_search
 from innerloop.choose.race import LEAST_STEPS, halved, in_steps, plan_rungs, shortest_race
-from innerloop.choose.records import begin_search
 from innerloop.choose.request import read_search
+from innerloop.choose.session import begin
 from innerloop.choose.shortlist import random_field
 from innerloop.choose.trials import Costs, map_jobs, shorten
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain
-from innerloop.core.words import seconds_in
+from innerloop.core.formatting import seconds_in
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.recipe.library import named
 from innerloop.runs.process import sole_writer
@@ -157,7 +157,7 @@ def _same(first: dict[str, Any], second: dict[str, Any], *keys: str) -> bool:
 
 def test_validation_tells_every_score_and_goes_on_where_it_was() -> None:
     asked = _asked(*TINY, "cells=5", "steps=3", "episodes=4", validate=True)
-    finished = search_networks(asked, validate=True, workers=1, show=False)
+    finished = search_networks(asked, workers=1, show=False)
     run, result = finished.run, finished.as_dict()
     assert _result(str(run)) == {key: value for key, value in plain(result).items() if key != "report"}
     assert {"metantk", "flops", "te-nas", "all"} <= {row["score"] for row in result["table"]}
@@ -233,7 +233,7 @@ def test_an_interrupted_race_goes_on_to_the_same_bits(monkeypatch: pytest.Monkey
 
 
 def test_two_at_once_and_a_damaged_manifest_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    run = begin_search(_asked(*_race_items()), glyphs(), validate=False, argv=None)
+    run = begin(_asked(*_race_items()), None, data={"content_sha256": glyphs().content_sha256})
     with sole_writer(run):
         assert main(["resume", str(run)]) == 2
         assert "is being worked on by" in capsys.readouterr().err

@@ -44,7 +44,7 @@ from innerloop.testing.closeness import (
     assert_trees_equal,
 )
 from innerloop.theory.rate.estimate import split_moments
-from innerloop.theory.rate.features import (
+from innerloop.theory.rate.tangent_features import (
     gradient_size,
     head_scales,
     head_stacks,
@@ -497,7 +497,7 @@ def test_auto_is_refused_where_its_estimate_fails_before_anything_is_written(tmp
     ("items", "match"),
     [
         (["inner.lr=automatic"], "a number, or auto"),
-        (["inner.method=none", "inner.lr=auto"], "no inner rate"),
+        (["inner.method=none", "inner.lr=auto"], "unknown setting 'inner.lr' with inner.method=none"),
         (["inner.online=h3"], "inner.method=anil"),
     ],
 )

@@ -24,13 +24,13 @@ from innerloop.choose.rates import (
 from innerloop.choose.trials import TIMED_STEPS, Costs, Trial, TrialResult, measure_costs, run_trial
 from innerloop.core.files import read_json
 from innerloop.core.statistics import mean_interval
-from innerloop.core.trials import Outcome
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.run import resume, train
 from innerloop.report.run_page import rate_view
 from innerloop.runs.manifest import read_manifest
+from innerloop.training.execution.probes import Outcome
 
 RATES = tuple(0.01 * factor for factor in SWEEP)
 ADVICE = RateAdvice(0.02, 0.005, 0.08, RATES, (0.01, 0.04), "range", 4.0, "", {}, ("known before",), 1, 0.0)

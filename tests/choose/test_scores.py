@@ -23,7 +23,7 @@ from innerloop.choose.scores import (
 from innerloop.choose.scores import patterns as patterns_module
 from innerloop.choose.scores.conditions import condition_number, kernel_names
 from innerloop.choose.scores.patterns import hamming_kernel
-from innerloop.choose.scores.table import rows
+from innerloop.choose.scores.score_table import rows
 from innerloop.cli.analyses import ANALYSES
 from innerloop.cli.main import main
 from innerloop.core.autodiff import plain_autograd

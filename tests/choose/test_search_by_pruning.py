@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from innerloop.choose import PictureDraws, cell_space, search
-from innerloop.choose.architectures.measure import Measured
+from innerloop.choose.architectures.measure import Measurement
 from innerloop.choose.architectures.methods import METHODS
 from innerloop.choose.architectures.prune import ROBUST, foreseen_seconds, work_of
 from innerloop.cli.main import main
@@ -67,9 +67,11 @@ def test_the_foreseen_time_is_that_of_all_measurements(monkeypatch: pytest.Monke
     draws = PictureDraws(glyphs(), seed=0, side=8, crops=20)
     start = _few_operators()
 
-    def measured(_: Any, job: Any, __: Any) -> Measured:
+    def measured(_: Any, job: Any, __: Any) -> Measurement:
         work = work_of(job.candidate) if isinstance(job.candidate, Choices) else 0
-        return Measured({"metantk": 2.0 + job.draw % 7, "regions": 3.0 + work}, {}, work * len(job.names) / 2)
+        return Measurement(
+            {"metantk": 2.0 + job.draw % 7, "regions": 3.0 + work}, {}, work * len(job.names) / 2
+        )
 
     monkeypatch.setattr("innerloop.choose.architectures.measure.measure", measured)
     for method in ("robust", "published", "released"):

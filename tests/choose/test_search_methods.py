@@ -14,7 +14,7 @@ from innerloop.choose import PictureDraws, cell_space, conv_space, score_candida
 from innerloop.choose.architectures.draws import digest
 from innerloop.choose.architectures.importance import (
     Order,
-    Table,
+    StageTable,
     affordable,
     contests,
     dense_ranks,
@@ -22,11 +22,11 @@ from innerloop.choose.architectures.importance import (
     rank_rule,
     relative_change,
 )
-from innerloop.choose.architectures.measure import Bench, Job, Watch, measure, own_seeds
+from innerloop.choose.architectures.measure import Bench, ScoringJob, Watch, measure, own_seeds
 from innerloop.choose.architectures.methods import METHODS
 from innerloop.choose.architectures.prune import Budget, PruneSettings, _decided
 from innerloop.choose.architectures.ranking import item_means, kendall, mean_tau, noise_of, other_runs
-from innerloop.choose.architectures.stages import Group, Stage, check_start, edge_stage, node_stage
+from innerloop.choose.architectures.stages import OperatorGroup, Stage, check_start, edge_stage, node_stage
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.nets.cells import Choices, all_choices, to_table
@@ -143,7 +143,7 @@ def test_weights_are_common_to_a_network_and_its_parts():
     ]
     draw = pictures(dtype=torch.float64)(0)
     settings = PruneSettings()
-    job = Job(
+    job = ScoringJob(
         START,
         ("metantk", "regions"),
         0,
@@ -273,7 +273,7 @@ def test_the_released_manner_differs_in_each_of_its_deviations():
 
 @pytest.mark.slow
 def test_the_released_search_keeps_weights_and_draws_data_and_heads(monkeypatch):
-    jobs: list[Job] = []
+    jobs: list[ScoringJob] = []
     real = Bench.run
 
     def seen(self, given, *rest):
@@ -361,7 +361,7 @@ def test_stages_have_every_operator_once():
     assert [group.drop for group in edge_stage(START, 1).groups] == [1, 1, 1]
     crowded = node_stage(Choices(*(tuple(ops[:1] for ops in kind) for kind in START)))
     assert [item.source for item in crowded.items] == [0, 2, 3]
-    assert crowded.groups == (Group((0, 1, 2), 1),)
+    assert crowded.groups == (OperatorGroup((0, 1, 2), 1),)
 
 
 def test_ranks_are_shared_and_the_released_order_is_by_three_figures():
@@ -379,16 +379,19 @@ def test_rank_sums_decide_within_the_edge():
     whole = np.full((4, 1), 10.0)
     condition = np.array([[5.0], [8.0], [10.0], [20.0]])  # the first falls most: least important
     regions = np.array([[9.0], [10.0], [5.0], [10.0]])  # the second and the last lose nothing
-    table = Table(condition, regions, whole, whole)
+    table = StageTable(condition, regions, whole, whole)
     order = rank_rule(3, None)(table, np.array([0]))
     assert order.importance.tolist() == [0 + 1, 1 + 0, 2 + 2, 3 + 0]
-    assert dropped(order, [Group((0, 1), 1), Group((2, 3), 1)]) == [(0,), (3,)]  # a tie: the larger fall
+    assert dropped(order, [OperatorGroup((0, 1), 1), OperatorGroup((2, 3), 1)]) == [
+        (0,),
+        (3,),
+    ]  # a tie: the larger fall
 
 
 def test_a_race_closes_clear_decisions_and_keeps_close_ones_open():
     noise = 0.1 * np.array([1, -1, 1, -1]) * np.array([1, -1, 1, -1, 1, -1])[:, None]
     values = np.array([0.0, 5.0, 9.0, 0.0, 0.05, 3.0])[:, None] + noise
-    groups = [Group((0, 1, 2), 1), Group((3, 4, 5), 1)]
+    groups = [OperatorGroup((0, 1, 2), 1), OperatorGroup((3, 4, 5), 1)]
     order, places = Order(values.mean(1), np.arange(6.0)), [group.places for group in groups]
     spread = noise_of(values, places, 4)
     assert 0.05 < spread.deviation < 0.2
@@ -420,12 +423,12 @@ class Drawn:
         self.known |= set(places)
         self.repeats = max(self.repeats, *(repeat + 1 for _, repeat in places))
 
-    def table(self) -> Table:
+    def table(self) -> StageTable:
         count = len(self.stage.items)
         seen = np.array([[(i, r) in self.known for r in range(self.repeats)] for i in range(count)])
         left = np.where(seen, self.scores[:, :-1, : self.repeats], np.nan)
         whole = np.broadcast_to(self.scores[:, -1:, : self.repeats], left.shape)
-        return Table(left[0], left[1], whole[0], whole[1])
+        return StageTable(left[0], left[1], whole[0], whole[1])
 
 
 @pytest.mark.parametrize("seed", range(6))

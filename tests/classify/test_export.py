@@ -210,6 +210,9 @@ def test_a_card_says_what_the_numbers_say(backbone: Backbone) -> None:
     model = fitted(backbone)
     text = model.card("birds.safetensors")
     assert text.startswith("# birds.safetensors\n")
+    first = text.partition("```python\n")[2].partition("\n")[0]
+    assert first.endswith("import FewShotClassifier")
+    exec(first)
     accuracy = model.expected_.accuracy
     assert f"expect **{100 * accuracy.value:.3g} %**" in text
     assert f"{100 * accuracy.low:.3g} % to {100 * accuracy.high:.3g} %" in text

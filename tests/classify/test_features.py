@@ -22,7 +22,7 @@ from innerloop.classify import cache as caching
 from innerloop.classify.backbones import overlap, read_backbone, write_backbone
 from innerloop.classify.cache import FeatureFiles, digests
 from innerloop.classify.features import _parts, plans_for, run_parts
-from innerloop.classify.items import items_of
+from innerloop.classify.inputs import pictures_in
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.tensors import write_tensors
@@ -106,12 +106,12 @@ def test_the_second_time_nothing_is_computed(tmp_path: Path) -> None:
 def test_files_that_have_not_changed_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    items, cache = items_of(save_pictures(tmp_path / "pictures", 4)), tmp_path / "cache"
+    items, cache = pictures_in(save_pictures(tmp_path / "pictures", 4)), tmp_path / "cache"
     first = digests(items, cache, 2)
     assert not cache.exists()  # they are seconds old: they may change once more without a later time
     assert digests(items, cache, 2, clock=lambda: time.time() + 10) == first
     with monkeypatch.context() as patch:
-        patch.setattr("innerloop.classify.items.read_bytes", lambda _: pytest.fail("a file is read again"))
+        patch.setattr("innerloop.classify.inputs.read_bytes", lambda _: pytest.fail("a file is read again"))
         assert digests(items[::-1], cache, 1) == first[::-1]
     path = items[1].given
     assert isinstance(path, Path)
@@ -164,7 +164,7 @@ def test_what_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_the_same_pictures_go_together_after_an_interruption(tmp_path: Path) -> None:
     """The last bits of features depend on how many pictures go through the network at a time."""
-    items = items_of(save_pictures(tmp_path / "pictures", 11))
+    items = pictures_in(save_pictures(tmp_path / "pictures", 11))
     digests = [item.digest() for item in items]
     pairs = dict(zip(digests, zip(items, digests, strict=True), strict=True))
 
@@ -297,7 +297,7 @@ def test_pictures_may_be_given_as_anything(tmp_path: Path) -> None:
     np.testing.assert_allclose(get(source).values[:1], expected, rtol=SINGLE_SUMMED, atol=SINGLE)
     for wrong in (3, [3], np.zeros((2, 2, 2, 2, 2)), [np.zeros((2, 2, 2, 2))], [None]):
         with pytest.raises(UserError):
-            items_of(wrong)
+            pictures_in(wrong)
     with pytest.raises(UserError, match="cannot be read as pictures: picture 0"):
         get(np.full((20, 20), 7.5))
 

@@ -18,11 +18,11 @@ from PIL import Image
 import innerloop.experiment.pictures as picture_data
 from innerloop.classify import FewShotClassifier
 from innerloop.classify.card import card_file
-from innerloop.classify.few_shot_classifier import recipe_for
 from innerloop.classify.files import predictor_from
 from innerloop.classify.heads import pack_state, unpack_state
+from innerloop.classify.pretraining import recipe_for
 from innerloop.cli.main import main
-from innerloop.cli.predict_options import names_a_model
+from innerloop.cli.predict import names_a_model
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.parts import build
@@ -47,7 +47,7 @@ TINY = [
         "run.compile=off",
         "run.threads=1",
     ),
-    *("run.dtype=float64", "tasks.minibatch=8"),
+    "run.dtype=float64",
 ]
 RUNS = {
     "protonet": ("omniglot-protonet", ["model.filters=4"]),
@@ -55,7 +55,12 @@ RUNS = {
     "anil, standardised": ("cifar-fs-anil", ["model.filters=4", "data.standardise=true"]),
     "supervised resnet12": (
         "cifar-fs-supervised-thin",
-        ["model.kind=resnet12", "model.settings.widths=[2, 2, 4, 4]", "data.augment=none"],
+        [
+            "model.kind=resnet12",
+            "model.settings.widths=[2, 2, 4, 4]",
+            "data.augment=none",
+            "tasks.minibatch=8",
+        ],
     ),
 }
 NAMES = ["ant", "bee", "cat"]

@@ -9,10 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from innerloop.classify.resizing import FILTERS, can_resize, resized
+from innerloop.classify.graph import FILTERS, can_resize, resized
 from innerloop.core.preprocessing import Preprocessing
-from innerloop.data.pictures import fit_picture
-from innerloop.data.preparing import prepare
+from innerloop.data.pictures import fit_picture, prepare
 
 SIZES = [(1, 1), (3, 50), (16, 16), (17, 23), (40, 31), (97, 64), (8, 301), (90, 25), (280, 5)]
 WAYS: dict[str, dict[str, Any]] = {

@@ -543,7 +543,7 @@ def test_verbs_that_labour_keep_the_memory_that_steps_free(
     verb: str, keeps: bool, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bool] = []
-    monkeypatch.setattr("innerloop.core.heap.keep_freed_memory", lambda: kept.append(True))
+    monkeypatch.setattr("innerloop.core.resources.keep_freed_memory", lambda: kept.append(True))
     call(verb, "--help")
     assert kept == [True] * keeps
 

@@ -15,12 +15,12 @@ import pytest
 
 from innerloop.cli.main import GROUPS, VERBS, main
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_cache
+from innerloop.core.paths import user_cache
 from innerloop.data.arrays import from_arrays
 from innerloop.data.source import ImageSource
 from innerloop.experiment.recipe.grammar import read_value
 from innerloop.runs.manifest import read_manifest
-from innerloop.tasks.episodes import Shape, check_counts
+from innerloop.tasks.episodes import Kind, check_counts
 from oracles.patience import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -174,9 +174,9 @@ def test_the_version_in_json_is_json(call: Any) -> None:
     assert (code, list(json.loads(out))) == (0, ["version"])
 
 
-def advice(source: ImageSource, shape: Shape, balanced: bool) -> str:
+def advice(source: ImageSource, kind: Kind, balanced: bool) -> str:
     try:
-        check_counts(source, np.arange(3), shape, balanced, "train")
+        check_counts(source, np.arange(3), kind, balanced, "train")
     except UserError as error:
         return str(error)
     return ""
@@ -189,7 +189,7 @@ def test_the_advice_is_never_what_is_set_already() -> None:
         for shots in range(1, 8):
             for queries in range(1, 8):
                 for balanced in (True, False):
-                    told = advice(source, Shape(2, shots, queries), balanced)
+                    told = advice(source, Kind(2, shots, queries), balanced)
                     assert f"shots to {shots}" not in told
                     assert f"queries to {queries}" not in told
 

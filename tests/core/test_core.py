@@ -377,7 +377,7 @@ def test_a_crash_passes_unless_it_may_follow_from_a_problem() -> None:
 def test_a_worker_that_keeps_freed_memory_gets_no_fresh_pages():
     """In a process of its own: the setting is the process's."""
     script = (
-        "import resource, sys\nfrom innerloop.core.heap import keep_freed_memory\n"
+        "import resource, sys\nfrom innerloop.core.resources import keep_freed_memory\n"
         "kept = keep_freed_memory()\n"
         "def faults():\n"
         "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
@@ -406,11 +406,11 @@ def test_suggestions_go_by_shared_words(typed: str, known: list[str], meant: int
 
 def test_a_name_that_the_locale_cannot_read_is_not_called_wrong() -> None:
     code = (
-        "from innerloop.core.faults import in_words\n"
+        "from innerloop.core.errors import fault_message\n"
         "import os\n"
         "def told(name):\n"
         "    try:\n        os.fsdecode(name).encode()\n"
-        "    except UnicodeEncodeError as error:\n        print(in_words(error))\n"
+        "    except UnicodeEncodeError as error:\n        print(fault_message(error))\n"
         "told(b'caf\\xc3\\xa9'); told(b'caf\\xe9')"
     )
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "utf-8"}

@@ -11,9 +11,8 @@ from PIL import Image, ImageOps
 
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing, check_preprocessing, preprocessing_from
-from innerloop.data import preparing
-from innerloop.data.pictures import BadPictureError, fit_picture
-from innerloop.data.preparing import decode, middle, prepare, read_bytes
+from innerloop.data import pictures
+from innerloop.data.pictures import BadPictureError, decode, fit_picture, middle, prepare, read_bytes
 
 
 def noise(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -94,7 +93,7 @@ def test_giants_are_refused_before_they_are_decoded(monkeypatch: pytest.MonkeyPa
     data = png(noise(30, 20))
     assert decode(data).size == (30, 20)
     monkeypatch.setattr("innerloop.data.pictures.MOST_PIXELS", 599)
-    monkeypatch.setattr(preparing, "open_picture", lambda _: pytest.fail("it was decoded"))
+    monkeypatch.setattr(pictures, "open_picture", lambda _: pytest.fail("it was decoded"))
     with pytest.raises(BadPictureError, match="30×20 pixels, more than"):
         decode(data)
     monkeypatch.undo()
@@ -103,7 +102,7 @@ def test_giants_are_refused_before_they_are_decoded(monkeypatch: pytest.MonkeyPa
         decode(data)
     file = tmp_path / "a.png"
     file.write_bytes(data)
-    monkeypatch.setattr(preparing, "MOST_BYTES", len(data) - 1)
+    monkeypatch.setattr(pictures, "MOST_BYTES", len(data) - 1)
     with pytest.raises(BadPictureError, match="more than"):
         read_bytes(file)
 

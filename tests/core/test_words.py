@@ -28,8 +28,8 @@ from innerloop.learners import Objective, multitask
 from innerloop.nets import mlp
 from innerloop.runs.directory import create_run, list_runs
 from innerloop.tasks import Sampler
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.training import choose_plan, fit, initial_state, make_optimiser
 
 PACKAGE = Path(inspect.getfile(innerloop)).parent
@@ -195,7 +195,7 @@ def test_remarks_and_warnings_have_both_wordings_as_well() -> None:
     assert "inner.lr=auto takes a point inside it" in told
 
 
-KINDS = (Kind(Shape(5, 1, 1)), Kind(Shape(5, 30, 1)))
+KINDS = (Kind(5, 1, 1), Kind(5, 30, 1))
 
 
 @pytest.mark.parametrize(

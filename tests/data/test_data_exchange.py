@@ -15,12 +15,11 @@ import pytest
 from innerloop.data import open_source
 from innerloop.data.get import get
 from innerloop.data.listing import list_datasets
-from innerloop.data.store import read_index
-from innerloop.data.workspace import take_place
+from innerloop.data.store import read_index, take_place
 from oracles.patience import PATIENCE
 from support.data_files import class_folders
 
-exchange = importlib.import_module("innerloop.data.workspace")
+exchange = importlib.import_module("innerloop.data.store")
 DIED = 77
 
 
@@ -40,7 +39,7 @@ def dying_at(step: int) -> Iterator[list[int]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "rename", fatal(Path.rename))
-        patch.setattr("innerloop.data.workspace.exchanged", fatal(exchange.exchanged))
+        patch.setattr("innerloop.data.store.exchanged", fatal(exchange.exchanged))
         patch.setattr("shutil.rmtree", fatal(__import__("shutil").rmtree))
         yield left
 
@@ -81,7 +80,7 @@ def test_a_kill_at_any_step_loses_nothing(
 ) -> None:
     monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
     if not atomic:  # as on disks and systems that cannot exchange
-        monkeypatch.setattr("innerloop.data.workspace.exchanged", lambda one, two: False)
+        monkeypatch.setattr("innerloop.data.store.exchanged", lambda one, two: False)
     old = class_folders(tmp_path / "old" / "pets", {"cat": 3, "dog": 4})
     new = class_folders(tmp_path / "new" / "pets", {"cat": 3, "dog": 4, "owl": 2})
     kinds = {("cat", "dog"), ("cat", "dog", "owl")}
@@ -104,7 +103,7 @@ def test_a_kill_at_any_step_loses_nothing(
 def test_a_failed_rename_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "old").write_text("")
-    monkeypatch.setattr("innerloop.data.workspace.exchanged", lambda one, two: False)
+    monkeypatch.setattr("innerloop.data.store.exchanged", lambda one, two: False)
     with pytest.raises(FileNotFoundError):
         take_place(tmp_path / "nothing", tmp_path / "s")
     assert (tmp_path / "s" / "old").exists()
@@ -113,7 +112,7 @@ def test_a_failed_rename_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.
 
 def test_looking_while_another_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that comes between the two renames waits; it does not put the old one back."""
-    monkeypatch.setattr("innerloop.data.workspace.exchanged", lambda one, two: False)
+    monkeypatch.setattr("innerloop.data.store.exchanged", lambda one, two: False)
     monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
     get("pets", [class_folders(tmp_path / "a" / "pets", {"cat": 3, "dog": 4})])
     new = class_folders(tmp_path / "b" / "pets", {"cat": 3, "dog": 4, "owl": 2})

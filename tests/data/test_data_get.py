@@ -17,7 +17,7 @@ import pytest
 
 from innerloop.core.errors import UserError
 from innerloop.data import open_source
-from innerloop.data.catalogue import Entry, catalogue
+from innerloop.data.catalogue import CatalogueEntry, catalogue
 from innerloop.data.get import adopt, check, get
 from support.data_files import cifar_members, class_folders, small, write_tar
 
@@ -56,7 +56,7 @@ def test_get_check_and_tampering(cifar: Path, tmp_path: Path) -> None:
     assert check("cifar-fs") == again.stored
 
 
-def catalogue_row(name: str) -> Entry:
+def catalogue_row(name: str) -> CatalogueEntry:
     """The row that ``get`` sees now."""
     return importlib.import_module("innerloop.data.get").catalogue()[name]
 

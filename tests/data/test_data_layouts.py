@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from innerloop.core.errors import UserError
-from innerloop.data.catalogue import Classes
+from innerloop.data.catalogue import ClassList
 from innerloop.data.get import adopt
 from innerloop.data.source import labels
 from support.data_files import (
@@ -140,7 +140,7 @@ def test_published_splits_reach_the_source(tmp_path: Path, monkeypatch: pytest.M
     from innerloop.data import open_source
 
     entry, _ = small("omniglot", OMNIGLOT, 9, content_sha256="unknown", decoded_sha256="unknown")
-    classes = Classes(
+    classes = ClassList(
         OMNIGLOT,
         (0, 0, 1),
         ("Greek", "Latin"),

@@ -19,8 +19,7 @@ from innerloop.core.errors import UserError
 from innerloop.data import from_arrays
 from innerloop.data.hashing import content_hash
 from innerloop.data.layouts.layout import Layout, Progress
-from innerloop.data.store import build_store, open_store, read_index
-from innerloop.data.workspace import sweep
+from innerloop.data.store import build_store, open_store, read_index, sweep
 from oracles.patience import PATIENCE
 
 

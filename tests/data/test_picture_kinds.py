@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from innerloop.data.folder_look import look_at_heads
-from innerloop.data.pictures import SUFFIXES, BadPictureError, open_picture
-from innerloop.data.preparing import decode
+from innerloop.data.folder import read_heads
+from innerloop.data.pictures import SUFFIXES, BadPictureError, decode, open_picture
 from innerloop.report.prediction_page import thumbnail
 from support.places import ROOT
 
@@ -34,7 +33,7 @@ def test_postscript_that_is_called_a_picture_starts_nothing(
     with pytest.raises(BadPictureError):
         decode(POSTSCRIPT)
     assert thumbnail(file) == ""
-    _, bad = look_at_heads(tmp_path, ["x.jpg"], "skip")
+    _, bad = read_heads(tmp_path, ["x.jpg"], "skip")
     assert bad == [("x.jpg", "it is of no known format")]
     assert started == []
 

@@ -13,7 +13,7 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import Protocol, evaluate_features
-from innerloop.evaluation.grid import Setting, fit_grid, grid_of, judge_grid
+from innerloop.evaluation.grid import GridPoint, fit_grid, grid_of, judge_grid
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.testing.closeness import ROUNDED, SOLVED, SOLVED_ROUGHLY
 from oracles.frozen_loop import estimator
@@ -49,7 +49,7 @@ def test_all_settings_are_those_of_a_loop(head: str) -> None:
 
 def test_stacked_problems_have_the_weights_of_single_ones() -> None:
     z, y, *_ = problems()
-    settings = [Setting(0.2, False), Setting(50.0, False)]
+    settings = [GridPoint(0.2, False), GridPoint(50.0, False)]
     for (C, _), fitted in zip(settings, fit_grid(z, y, 3, "logistic", settings), strict=True):
         for weights, bias, x, labels in zip(fitted.weights, fitted.bias, z, y, strict=True):
             alone = estimator("logistic", C).fit(x.numpy(), labels.numpy())

@@ -28,8 +28,8 @@ from innerloop.evaluation.features import cached_features, pictures_of
 from innerloop.learners import protonet
 from innerloop.learners.fine_tuning import BIAS, WEIGHT, fine_tune
 from innerloop.nets import NORM_POLICIES, Network, conv4, mlp
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.testing.closeness import SOLVED, SOLVED_FINELY, SOLVED_ROUGHLY, assert_close
 from innerloop.training import Plan
 from oracles import frozen_loop, problems, solvers_sklearn
@@ -133,7 +133,7 @@ def test_episodes_are_those_of_learners(source: ImageSource) -> None:
 def test_mixtures_are_judged_kind_by_kind_in_episode_order(source: ImageSource) -> None:
     net = network("group")
     params, buffers = problems.drawn(net)
-    kinds = (Kind(Shape(3, 2, 4), name="few"), Kind(Shape(7, 1, 2), "one-group", name="many"))
+    kinds = (Kind(3, 2, 4, name="few"), Kind(7, 1, 2, "one-group", name="many"))
     protocol = QUICK._replace(norm="group", head="cosine", episodes=20)
     evaluation = evaluate_head(net, params, buffers, source, protocol, kinds=kinds)
     sampler = few_shot_sampler(source, "test", seed=3, kinds=kinds, dtype=torch.float64)
@@ -214,7 +214,7 @@ def test_fine_tuning_without_steps_is_nearest_centroid(source: ImageSource) -> N
 def test_heads_that_are_no_solutions_are_counted(
     source: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import innerloop.evaluation.judges as module
+    import innerloop.evaluation.frozen as module
     from innerloop.experiment.recipe.protocols import evaluation_line
 
     net = network()
@@ -310,7 +310,8 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
     assert read_again == grid._replace(protocol=plain(grid.protocol))
     assert [baseline.name for baseline in grid.baselines] == ["pixels", "colours", "untrained"]
     for head in [*HEADS, "finetune", "learner"]:
-        evaluation = evaluate_run(run, [f"eval.head={head}", "eval.head_steps=1"])
+        steps = ["eval.head_steps=1"] if head == "finetune" else []
+        evaluation = evaluate_run(run, [f"eval.head={head}", *steps])
         assert 0 <= evaluation.mean <= 1
         assert (evaluation.protocol.get("head") == head) == (head != "learner")
     validations = [line for line in (run / "metrics.jsonl").read_text().splitlines() if "validation" in line]

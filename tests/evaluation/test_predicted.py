@@ -8,15 +8,15 @@ import torch
 from innerloop.core.losses import get_loss
 from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import Protocol, evaluate, evaluate_head
-from innerloop.evaluation.labelling import Predicted, marks, predicted
+from innerloop.evaluation.scores import Predicted, marks, read_marks
 from innerloop.learners import protonet
 from innerloop.nets import conv4
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.testing.closeness import SINGLE_CHAINED
 from innerloop.training import Plan
 
-MIXTURE = [Kind(Shape(3, 1, 2)), Kind(Shape(4, 2, 3))]
+MIXTURE = [Kind(3, 1, 2), Kind(4, 2, 3)]
 NET = conv4(1, 28, 5, filters=2, norm="group")
 PARAMS, BUFFERS = NET.init(torch.Generator().manual_seed(0))
 LOSS = get_loss("cross-entropy")
@@ -67,5 +67,5 @@ def test_heads_tell_the_labels_that_they_are_scored_by(head: str) -> None:
 def test_an_episode_without_numbers_is_left_out() -> None:
     outputs = torch.tensor([[[1.0, 2.0]], [[torch.nan, 0.0]], [[0.0, -torch.inf]]])
     tables = marks(outputs, torch.tensor([[0], [0], [0]]), widest=3)
-    assert [one.episode for one in predicted(tables, [4, 5, 6])] == [4, 6]
-    assert predicted(torch.full((1, 3, 2), torch.nan), [0]) == []
+    assert [one.episode for one in read_marks(tables, [4, 5, 6])] == [4, 6]
+    assert read_marks(torch.full((1, 3, 2), torch.nan), [0]) == []

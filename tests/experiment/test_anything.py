@@ -20,7 +20,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.data.preparing import prepare
+from innerloop.data.pictures import prepare
 from innerloop.evaluation import Protocol, evaluate_features, evaluate_head
 from innerloop.experiment import pretrained
 from innerloop.experiment.beside import before_training

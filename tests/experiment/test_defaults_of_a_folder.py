@@ -27,7 +27,7 @@ def test_train_advise_and_eval_draw_the_same_tasks(
         backbone_recipe("efficientnet-lite0", judged),
         backbone_recipe("efficientnet-lite0", ["data.name=pets"]),
     ]
-    shapes = {kind.shape for recipe in recipes for kind in build_kinds(recipe, training=False)}
+    shapes = {kind for recipe in recipes for kind in build_kinds(recipe, training=False)}
     assert len(shapes) == 1
     (shape,) = shapes
     assert f"{shape.ways}-way {shape.shots}-shot with {shape.queries} queries" in said[0]
@@ -42,5 +42,5 @@ def test_what_is_typed_wins_and_few_classes_suffice_for_a_backbone(
         draw_noise(tmp_path / "few", name, 12, side=8)
     judged, said = with_folder("efficientnet-lite0", ["few", "eval.shots=1"])
     (kind,) = build_kinds(backbone_recipe("efficientnet-lite0", judged), training=False)
-    assert (kind.shape.ways, kind.shape.shots) == (3, 1)
+    assert (kind.ways, kind.shots) == (3, 1)
     assert "3-way 1-shot" in said[0]

@@ -24,7 +24,7 @@ from test_kept_data import trained as trained_on
 
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
-from innerloop.data.workspace import sweep, workspace
+from innerloop.data.store import sweep, workspace
 from innerloop.experiment.run import resume
 from innerloop.runs import directory, manifest, progress
 from innerloop.runs.checkpoints import load_checkpoint

@@ -12,7 +12,7 @@ from PIL import Image
 
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
-from innerloop.data.survey import Survey, survey
+from innerloop.data.opening import Survey, survey
 from innerloop.experiment.recipe.fitted import fitted_shape
 from innerloop.experiment.recipe.library import load_recipe, read_recipe
 from innerloop.experiment.recipe.schema import Recipe

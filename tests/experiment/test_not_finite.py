@@ -101,7 +101,7 @@ def test_heads_on_broken_weights_have_no_accuracy(head: str) -> None:
 
 
 def test_only_the_episodes_with_broken_features_are_left_out() -> None:
-    from innerloop.evaluation.judges import head_accuracy
+    from innerloop.evaluation.frozen import head_accuracy
     from innerloop.tasks.episodes import EpisodeRows
 
     draw = torch.Generator().manual_seed(0)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from innerloop.core.child_processes import start_method
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run import train
@@ -19,7 +20,6 @@ from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
 from innerloop.testing.closeness import assert_trees_equal
-from innerloop.training.execution.starting import start_method
 from oracles.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(start_method() != "fork", reason="starting afresh takes seconds")

@@ -51,6 +51,8 @@ OFTEN = ["run.log_every=1", "run.save_every=5", "eval.every=4"]
 
 def tiny(folder: Path, *settings: str, recipe: str = "sine-maml") -> Recipe:
     given = {item.partition("=")[0]: item for item in (*FIXED, *TINY, *OFTEN, *settings)}
+    if "model.kind" in given:
+        given.pop("model.hidden")  # of the perceptron
     return load_recipe(recipe, [*given.values(), f"run.folder={folder}"])
 
 

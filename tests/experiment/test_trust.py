@@ -275,7 +275,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
         "experiment/trained.py",  # shows it
         "experiment/sweeps/grid.py",  # asks for all cells together
-        "classify/backbone_evaluation.py",  # takes pictures and protocol; network and family are its own
+        "experiment/backbone_run.py",  # takes pictures and protocol; network and family are its own
         "experiment/sweeps/runs.py",  # compares with a run that lies there already
         "cli/show.py",  # prints
         "cli/train.py",  # looks how many ranks to start; each of them asks

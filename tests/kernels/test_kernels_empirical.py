@@ -123,7 +123,7 @@ def test_the_cheaper_contraction_is_taken() -> None:
 
     def factor(side: int, channels: int) -> factors.Factor:
         x = torch.zeros(10, channels, side, side)
-        conv = factors.Convolution((channels, channels, 3, 3), (1, 1), (1, 1), (1, 1), 1)
+        conv = factors.ConvolutionCall((channels, channels, 3, 3), (1, 1), (1, 1), (1, 1), 1)
         return factors.Factor(x, x[None], conv, 1.0)
 
     early, late = factor(32, 48), factor(2, 640)

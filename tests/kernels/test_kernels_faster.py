@@ -13,7 +13,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.empirical import factors, faster
 from innerloop.kernels.empirical import fast_layers as pooling
-from innerloop.kernels.empirical.factors import Convolution
+from innerloop.kernels.empirical.factors import ConvolutionCall
 from innerloop.kernels.empirical.fast_layers import convolve, thinned
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.cells import all_choices, cell_network
@@ -30,19 +30,19 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 # (weight's shape, stride, padding, dilation, groups), side
 CONVOLUTIONS = {
-    "pointwise": (Convolution((6, 4, 1, 1), (1, 1), (0, 0), (1, 1), 1), (5, 7)),
-    "pointwise, every second": (Convolution((6, 4, 1, 1), (2, 2), (0, 0), (1, 1), 1), (5, 8)),
-    "padded pointwise": (Convolution((6, 4, 1, 1), (1, 1), (1, 1), (1, 1), 1), (5, 7)),
-    "depthwise": (Convolution((4, 1, 3, 3), (1, 1), (1, 1), (1, 1), 4), (5, 7)),
-    "depthwise, not padded": (Convolution((4, 1, 3, 2), (1, 1), (0, 0), (1, 1), 4), (5, 7)),
-    "depthwise, padded further": (Convolution((4, 1, 3, 3), (1, 1), (3, 3), (1, 1), 4), (5, 7)),
-    "dilated": (Convolution((4, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (6, 8)),
-    "dilated, odd sides": (Convolution((4, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (5, 7)),
-    "dilated by three": (Convolution((4, 1, 3, 3), (1, 1), (3, 3), (3, 3), 4), (6, 9)),
-    "dilated as strided": (Convolution((4, 1, 3, 3), (2, 2), (2, 2), (2, 2), 4), (6, 7)),
-    "strided": (Convolution((4, 1, 3, 3), (2, 2), (1, 1), (1, 1), 4), (6, 7)),
-    "two outputs a channel": (Convolution((8, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (6, 6)),
-    "wide": (Convolution((3, 4, 1, 5), (2, 2), (0, 2), (1, 1), 1), (6, 7)),
+    "pointwise": (ConvolutionCall((6, 4, 1, 1), (1, 1), (0, 0), (1, 1), 1), (5, 7)),
+    "pointwise, every second": (ConvolutionCall((6, 4, 1, 1), (2, 2), (0, 0), (1, 1), 1), (5, 8)),
+    "padded pointwise": (ConvolutionCall((6, 4, 1, 1), (1, 1), (1, 1), (1, 1), 1), (5, 7)),
+    "depthwise": (ConvolutionCall((4, 1, 3, 3), (1, 1), (1, 1), (1, 1), 4), (5, 7)),
+    "depthwise, not padded": (ConvolutionCall((4, 1, 3, 2), (1, 1), (0, 0), (1, 1), 4), (5, 7)),
+    "depthwise, padded further": (ConvolutionCall((4, 1, 3, 3), (1, 1), (3, 3), (1, 1), 4), (5, 7)),
+    "dilated": (ConvolutionCall((4, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (6, 8)),
+    "dilated, odd sides": (ConvolutionCall((4, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (5, 7)),
+    "dilated by three": (ConvolutionCall((4, 1, 3, 3), (1, 1), (3, 3), (3, 3), 4), (6, 9)),
+    "dilated as strided": (ConvolutionCall((4, 1, 3, 3), (2, 2), (2, 2), (2, 2), 4), (6, 7)),
+    "strided": (ConvolutionCall((4, 1, 3, 3), (2, 2), (1, 1), (1, 1), 4), (6, 7)),
+    "two outputs a channel": (ConvolutionCall((8, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4), (6, 6)),
+    "wide": (ConvolutionCall((3, 4, 1, 5), (2, 2), (0, 2), (1, 1), 1), (6, 7)),
 }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from innerloop.classify import open_backbone
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
-from innerloop.data.preparing import decode, prepare
+from innerloop.data.pictures import decode, prepare
 from innerloop.nets import backbone
 from innerloop.nets.efficientnet_lite import NAMES, VERSIONS, efficientnet_lite, folded_efficientnet_lite
 from innerloop.nets.network import Network

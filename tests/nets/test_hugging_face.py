@@ -202,7 +202,7 @@ def test_it_agrees_with_the_library(kind: str, tmp_path: Path) -> None:
     )
     from innerloop.classify import extract, open_backbone
     from innerloop.classify.backbones import read_backbone, write_backbone
-    from innerloop.data.preparing import prepare
+    from innerloop.data.pictures import prepare
 
     make, dimension = KINDS[kind]
     torch.manual_seed(0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from innerloop.evaluation.grid import Setting
+from innerloop.evaluation.grid import GridPoint
 from oracles.frozen_loop import estimator
 
 
@@ -25,7 +25,7 @@ def shares(head: str, fitted: object, x: np.ndarray, q: np.ndarray, y: np.ndarra
 
 
 def grid_by_hand(
-    z: Tensor, y: Tensor, q: Tensor, truth: Tensor, head: str, settings: Sequence[Setting]
+    z: Tensor, y: Tensor, q: Tensor, truth: Tensor, head: str, settings: Sequence[GridPoint]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Accuracies ``(E, settings)``, and ``(E,)`` of the mean of all probabilities."""
     table, together = [], []

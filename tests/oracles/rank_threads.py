@@ -16,7 +16,7 @@ Out = TypeVar("Out")
 
 
 class ThreadGroup:
-    """What :class:`innerloop.training.execution.group.Group` does, for threads that share a table."""
+    """What :class:`~innerloop.training.execution.rank_group.RankGroup` does, for threads with a table."""
 
     def __init__(self, rank: int, size: int, table: list[Any], barrier: threading.Barrier) -> None:
         self.rank, self.size, self._table, self._barrier = rank, size, table, barrier

@@ -8,12 +8,12 @@ import time
 
 import torch
 
-from innerloop.core.ranks import LostRankError, Place
-from innerloop.training.execution.group import join
+from innerloop.core.ranks import LostRankError, Rank
+from innerloop.training.execution.rank_group import join
 
 
 def main(rank: int, size: int, store: str, silent: int, late: int) -> None:
-    group = join(Place(rank, size, store=store))
+    group = join(Rank(rank, size, store=store))
     group.timeout = 8.0
     numbers = torch.tensor([float(rank)])
     group.add_up(numbers)

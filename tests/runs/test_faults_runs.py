@@ -249,12 +249,12 @@ def test_a_run_of_an_earlier_version_can_be_forced(run: Path, call: Any) -> None
 def test_a_child_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     """As the runs of a sweep do: ``kill -9`` of the parent reaches the child as SIGTERM."""
     child = (
-        "import signal, sys, time\nfrom innerloop.core.children import watch_parent\n"
+        "import signal, sys, time\nfrom innerloop.core.child_processes import watch_parent\n"
         "def end(*_):\n    open('ended', 'w').close()\n    sys.exit()\n"
         "signal.signal(signal.SIGTERM, end)\nwatch_parent(0.01)\nopen('begun', 'w').close()\ntime.sleep(99)\n"
     )
     parent = (
-        "import os, subprocess, sys\nfrom innerloop.core.children import ends_with_parent\n"
+        "import os, subprocess, sys\nfrom innerloop.core.child_processes import ends_with_parent\n"
         f"subprocess.run([sys.executable, '-c', {child!r}], env={{**os.environ, **ends_with_parent()}})\n"
     )
     process = subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path)

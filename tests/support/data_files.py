@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from innerloop.data.catalogue import Classes, Entry, catalogue
+from innerloop.data.catalogue import CatalogueEntry, ClassList, catalogue
 from innerloop.data.get import adopt
 from innerloop.data.source import ImageSource
 from innerloop.data.store import open_store
@@ -57,10 +57,10 @@ def old_pickle(value: Any) -> bytes:
     return blob.replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
 
 
-def small(name: str, classes: Sequence[str], images: int, **changes: Any) -> tuple[Entry, Classes]:
+def small(name: str, classes: Sequence[str], images: int, **changes: Any) -> tuple[CatalogueEntry, ClassList]:
     """A row of the catalogue, and its class list, cut down to a few classes."""
     entry = catalogue()[name]._replace(classes=len(classes), images=images, per_class=None, **changes)
-    return entry, Classes(tuple(classes), None, (), {}, {})
+    return entry, ClassList(tuple(classes), None, (), {}, {})
 
 
 def omniglot_members(classes: Sequence[str], drawings: int = 3) -> dict[str, bytes]:

@@ -15,8 +15,8 @@ from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.source import ImageSource
 from innerloop.evaluation import Protocol, evaluate_head
 from innerloop.nets import conv4
-from innerloop.tasks.episodes import Shape, choose_rows
-from innerloop.tasks.few_shot import Kind, few_shot, few_shot_sampler
+from innerloop.tasks.episodes import Kind, choose_rows
+from innerloop.tasks.few_shot import few_shot, few_shot_sampler
 from innerloop.tasks.sampler import Sampler
 from innerloop.tasks.supervised import supervised_sampler, with_rotations
 from innerloop.testing import check_tasks
@@ -68,14 +68,14 @@ def some_sampler(random: np.random.Generator) -> tuple[ImageSource, Sampler, lis
     ragged = random.random() < 0.5
 
     def kind(place: int) -> Kind:
-        shape = Shape(ways + place * ragged, int(random.integers(1, 4)) if ragged else 2, 2 + place * ragged)
+        size = (ways + place * ragged, int(random.integers(1, 4)) if ragged else 2, 2 + place * ragged)
         choice = str(random.choice(["any", "across-groups", "one-group"]))
-        large = [w for g, w in enumerate(words) if (source.groups == g).sum() >= shape.ways]  # type: ignore[union-attr]
+        large = [w for g, w in enumerate(words) if (source.groups == g).sum() >= size[0]]  # type: ignore[union-attr]
         if choice == "one-group":
-            return Kind(shape, "one-group", (large[0],) if random.random() < 0.3 else None, name="one")
+            return Kind(*size, "one-group", (large[0],) if random.random() < 0.3 else None, name="one")
         if choice == "across-groups":
-            return Kind(shape, "across-groups", words[:5] if random.random() < 0.3 else None, name="across")
-        return Kind(shape, "any", words[:3] if random.random() < 0.3 else None, float(random.random()) + 0.1)
+            return Kind(*size, "across-groups", words[:5] if random.random() < 0.3 else None, name="across")
+        return Kind(*size, "any", words[:3] if random.random() < 0.3 else None, float(random.random()) + 0.1)
 
     kinds = [kind(place) for place in range(int(random.integers(1, 4)))]
     balanced = bool(random.random() < 0.5)
@@ -135,7 +135,7 @@ def test_pictures_of_other_classes_do_not_matter() -> None:
     """A class that grows changes the episodes that show it, and no others."""
     small, large = unequal([9] * 11 + [10]), unequal([9] * 11 + [900])
     index = np.arange(60)
-    kinds = [Kind(Shape(3, 1, 2))]
+    kinds = [Kind(3, 1, 2)]
     one, other = (few_shot(source, "train", 0, kinds).rows(index, 0) for source in (small, large))
     assert np.array_equal(one.classes, other.classes)
     without = ~(one.classes == 11).any(1)
@@ -179,8 +179,7 @@ def test_an_evaluation_of_more_episodes_begins_with_those_of_fewer(mixed: bool) 
     net = conv4(1, 8, 5, filters=4, pooling="stride", norm="group")
     params, buffers = net.init(torch.Generator().manual_seed(0))
     params = {name: value.double() for name, value in params.items()}
-    shape = Shape(3, 1, 4)
-    kinds = [Kind(shape), Kind(shape, "one-group")] if mixed else [Kind(shape)]
+    kinds = [Kind(3, 1, 4), Kind(3, 1, 4, "one-group")] if mixed else [Kind(3, 1, 4)]
 
     def scores(episodes: int) -> list[float]:
         protocol = Protocol(ways=3, shots=1, queries=4, episodes=episodes, norm="group", head="cosine")

@@ -11,16 +11,16 @@ from innerloop.data.augment import Augmentation, augment, colour_jitter, episode
 from innerloop.data.glyphs import glyphs
 from innerloop.learners import episodic, maml, protonet
 from innerloop.nets import conv4
-from innerloop.tasks.episodes import Shape, first_by_key
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind, first_by_key
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.loading import image_loader
 from innerloop.tasks.supervised import supervised_sampler, with_rotations
 from innerloop.testing import check_learner, check_tasks
 from innerloop.testing.closeness import CHAINED, LAST_BITS, ROUNDED, SINGLE_BITS, SUMMED
 from innerloop.training import Plan, map_tasks, meta_gradient
 
-EASY = Kind(Shape(5, 1, 3), "across-groups", name="easy")
-HARD = Kind(Shape(5, 1, 3), "one-group", name="hard")
+EASY = Kind(5, 1, 3, "across-groups", name="easy")
+HARD = Kind(5, 1, 3, "one-group", name="hard")
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_unbalanced_support_keeps_total_and_every_class(source):
 
 
 def test_mixed_shapes_make_ragged_batches_that_train_alike_in_every_mode(source):
-    kinds = (Kind(Shape(2, 3, 2)), Kind(Shape(4, 1, 3)))
+    kinds = (Kind(2, 3, 2), Kind(4, 1, 3))
     sampler = few_shot_sampler(source, "train", seed=0, kinds=kinds, dtype=torch.float64)
     batch = sampler.batch(0, 6)
     assert isinstance(batch, RaggedBatch)
@@ -150,8 +150,8 @@ def test_mixed_shapes_make_ragged_batches_that_train_alike_in_every_mode(source)
         ({"ways": 401}, "Lower ways to 400"),
         ({"shots": 10, "queries": 15}, "Lower queries to 10"),
         ({"shots": 25, "queries": 5}, "Lower shots to 15"),
-        ({"kinds": (Kind(Shape(21, 1, 1), "across-groups"),)}, "lower ways to 20"),
-        ({"kinds": (Kind(Shape(21, 1, 1), "one-group"),)}, "lower ways"),
+        ({"kinds": (Kind(21, 1, 1, "across-groups"),)}, "lower ways to 20"),
+        ({"kinds": (Kind(21, 1, 1, "one-group"),)}, "lower ways"),
         ({"kinds": (HARD._replace(groups=("alphabet3",)),)}, "did you mean 'alphabet"),
     ],
 )

@@ -25,8 +25,8 @@ from innerloop.learners import Objective, episodic, erm, maml, reptile
 from innerloop.nets import mlp
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks import Sampler
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, group_errors, groups_of, hardest_groups
 from innerloop.testing.closeness import SINGLE, assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Plan, fit, initial_state, make_optimiser, meta_gradient
@@ -152,7 +152,7 @@ def test_groups_are_ranked_as_a_peer_ranks_them() -> None:
     errors = group_errors(source, "test", ways=4, episodes=5)
     assert set(errors) == set(groups_of(source, "test"))
     for name in list(errors)[:3]:
-        kind = Kind(Shape(4, 1, 5), "one-group", (name,))
+        kind = Kind(4, 1, 5, "one-group", (name,))
         wrong = []
         for i in range(5):
             task = few_shot_sampler(source, "test", seed=0, kinds=[kind]).episode(i)
@@ -178,7 +178,7 @@ def test_hard_tasks_come_as_often_as_asked(share: float | None, low: float, high
     """Counted in 800 tasks, from the names of their classes; 2 of 10 alphabets are 20 % of them."""
     source = glyphs()
     names = list(groups_of(source, "train"))[:10]
-    kinds = by_hardness(Kind(Shape(3, 1, 2), "one-group", tuple(names)), source, "train", names[3:5], share)
+    kinds = by_hardness(Kind(3, 1, 2, "one-group", tuple(names)), source, "train", names[3:5], share)
     sampler = few_shot_sampler(source, "train", seed=3, kinds=kinds)
     alphabets = [{c.split("/")[0] for c in sampler.files(i)["classes"]} for i in range(800)]
     assert all(len(of) == 1 and of <= set(names) for of in alphabets)
@@ -191,7 +191,7 @@ def test_hard_tasks_come_as_often_as_asked(share: float | None, low: float, high
 def test_any_classes_are_all_of_hard_groups_or_all_of_others() -> None:
     source = glyphs()
     names = list(groups_of(source, "train"))
-    kinds = by_hardness(Kind(Shape(5, 1, 1)), source, "train", names[:2], None)
+    kinds = by_hardness(Kind(5, 1, 1), source, "train", names[:2], None)
     assert kinds[0].share == pytest.approx(2 / len(names))  # as many classes in all alphabets
     sampler = few_shot_sampler(source, "train", seed=0, kinds=kinds)
     for i in range(60):

@@ -26,7 +26,7 @@ from innerloop.testing.closeness import (
     assert_trees_close,
 )
 from innerloop.theory.landscape.finite import (
-    LinearTasks,
+    GaussianTasks,
     draw_moments,
     linear_sgd,
     maml_gradient,
@@ -230,13 +230,13 @@ def test_gradients_from_moments_equal_those_from_samples() -> None:
         noise = y - x @ optima[..., None]
         return x.mT @ x / x.shape[1], (x.mT @ noise / x.shape[1])[..., 0]
 
-    from innerloop.theory.landscape.finite import Moments
+    from innerloop.theory.landscape.finite import TaskMoments
 
     inner, outer = (
-        Moments(*moments(batch.x_support, batch.y_support)),
-        Moments(*moments(batch.x_query, batch.y_query)),
+        TaskMoments(*moments(batch.x_support, batch.y_support)),
+        TaskMoments(*moments(batch.x_query, batch.y_query)),
     )
-    whole = Moments(
+    whole = TaskMoments(
         *moments(
             torch.cat([batch.x_support, batch.x_query], 1), torch.cat([batch.y_support, batch.y_query], 1)
         )
@@ -254,13 +254,13 @@ def test_gradients_from_moments_equal_those_from_samples() -> None:
 def test_many_linear_runs_end_at_the_geography(method: str) -> None:
     env = Geography(dim=4, rho_hard=0.2, rho_easy=1.0, R=2.0, r_hard=0.3, r_easy=0.3)
 
-    def draw(g: torch.Generator) -> LinearTasks:
+    def draw(g: torch.Generator) -> GaussianTasks:
         hard = torch.rand(60, 5, generator=g) < 0.5
         rho = torch.where(hard, 0.2, 1.0).double()
         w = torch.where(hard, 2.0, 0.0).double()[..., None] + math.sqrt(0.3) * torch.randn(
             60, 5, 4, generator=g, dtype=F64
         )
-        return LinearTasks(rho, w)
+        return GaussianTasks(rho, w)
 
     ends = linear_sgd(
         draw,

@@ -20,8 +20,8 @@ from innerloop.learners import episodic, maml
 from innerloop.nets import mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.training import Plan, choose_plan, meta_gradient
-from innerloop.training.execution.compiled import captured
-from innerloop.training.execution.plan import cpp_compiler
+from innerloop.training.execution.gradients import captured
+from innerloop.training.execution.probes import cpp_compiler
 from oracles import problems
 
 Tree = dict[str, Tensor]

@@ -18,9 +18,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from innerloop.core.cores import available_cores
+from innerloop.core.child_processes import start_method
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
+from innerloop.core.resources import available_cores
 from innerloop.core.trees import mean_over_tasks
 from innerloop.core.types import Task, TaskBatch
 from innerloop.learners import (
@@ -41,7 +42,6 @@ from innerloop.nets import NORM_POLICIES, Network, conv4, from_module, mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Gradient, Plan, choose_plan, map_tasks, meta_gradient
 from innerloop.training.execution import auto, timing
-from innerloop.training.execution.starting import start_method
 from oracles import problems
 from oracles.patience import PATIENCE
 

@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from innerloop.core.child_processes import start_method
 from innerloop.core.types import Task
 from innerloop.training import Plan
-from innerloop.training.execution import crew, silence
+from innerloop.training.execution import worker_pool
 from innerloop.training.execution.gradients import meta_gradient
-from innerloop.training.execution.processes import Processes
-from innerloop.training.execution.sending import WorkersError
-from innerloop.training.execution.starting import start_method
+from innerloop.training.execution.mapping import ProcessMap
+from innerloop.training.execution.worker import WorkersError
 from oracles import problems
 
 pytestmark = pytest.mark.skipif(
@@ -34,8 +34,8 @@ W = {"w": torch.ones(1, dtype=torch.float64)}
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three looks instead of minutes; what decides is still that no processor time was used."""
-    monkeypatch.setattr(silence, "LOOK", 0.1)
-    monkeypatch.setattr(silence, "LIMIT", 0.3)
+    monkeypatch.setattr(worker_pool, "CHECK_EVERY", 0.1)
+    monkeypatch.setattr(worker_pool, "HUNG_AFTER", 0.3)
 
 
 def hanging(marker: Path, times: int, how: Callable[[], Any]) -> Callable[..., Any]:
@@ -76,16 +76,16 @@ def test_a_worker_that_hangs_is_named_and_the_numbers_are_the_same(
 
 @pytest.mark.filterwarnings("ignore:worker:RuntimeWarning")
 def test_a_task_at_which_every_worker_hangs_ends_with_a_sentence(tmp_path: Path) -> None:
-    run = Processes(hanging(tmp_path, crew.LIVES, sleep), 2)
+    run = ProcessMap(hanging(tmp_path, worker_pool.LIVES, sleep), 2)
     told = r"worker \d \(process \d+\) neither answered nor computed for .* at task 1 of the batch"
     with pytest.raises(WorkersError, match=told):
         run(W, {}, problems.regression(3))
-    assert len(list(tmp_path.iterdir())) == crew.LIVES
+    assert len(list(tmp_path.iterdir())) == worker_pool.LIVES
 
 
 def test_a_worker_that_computes_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count()
-    monkeypatch.setattr(silence, "processor_ticks", lambda pid: next(looks))
+    monkeypatch.setattr(worker_pool, "processor_ticks", lambda pid: next(looks))
 
     def slow(params: Tree, buffers: Tree, task: Task) -> Tensor:
         time.sleep(1.0)  # three times as long as one may be still
@@ -93,11 +93,11 @@ def test_a_worker_that_computes_may_take_its_time(monkeypatch: pytest.MonkeyPatc
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(Processes(slow, 2)(W, {}, problems.regression(1))) == 1
+        assert len(ProcessMap(slow, 2)(W, {}, problems.regression(1))) == 1
     assert next(looks) > 3
 
 
 def test_nothing_hangs_where_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "processor_ticks", lambda pid: None)
-    watch = silence.Silence()
+    monkeypatch.setattr(worker_pool, "processor_ticks", lambda pid: None)
+    watch = worker_pool.HangDetector()
     assert not any(watch.hangs(1) for _ in range(100))

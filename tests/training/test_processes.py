@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from innerloop.core.child_processes import start_method
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Batch, RaggedBatch, Task, TaskBatch
@@ -36,11 +37,10 @@ from innerloop.training import (
     map_tasks,
     meta_gradient,
 )
-from innerloop.training.execution import crew, timing
-from innerloop.training.execution.arena import Arena, placed
-from innerloop.training.execution.processes import Processes
-from innerloop.training.execution.sending import WorkersError
-from innerloop.training.execution.starting import start_method
+from innerloop.training.execution import timing, worker_pool
+from innerloop.training.execution.mapping import ProcessMap
+from innerloop.training.execution.shared_memory import Arena, placed
+from innerloop.training.execution.worker import WorkersError
 from oracles import problems
 from oracles.patience import wait_until
 from oracles.training import problem, sines
@@ -149,7 +149,7 @@ def test_workers_outlive_calls_and_batches_may_grow() -> None:
     objective, params, _, _ = dense_case("ragged", torch.float64)
     run, loop = meta_gradient(objective.loss, TWO), meta_gradient(objective.loss, Plan("loop"))
     kept = run(params, {}, problems.regression(1))
-    first = run.processes.crew.pids  # type: ignore[attr-defined]
+    first = run.processes.pool.pids  # type: ignore[attr-defined]
     assert len(first) == 1  # no more than there are tasks
     copy = {n: g.clone() for n, g in kept.grads.items()}
     for seed, tasks in enumerate((1, 9, 2, 9)):
@@ -157,9 +157,9 @@ def test_workers_outlive_calls_and_batches_may_grow() -> None:
         moved = {n: p + seed for n, p in params.items()}
         assert_same(run(moved, {}, batch), loop(moved, {}, batch))
     assert_trees_equal(kept.grads, copy)  # later calls do not write over what was returned
-    last = run.processes.crew.pids  # type: ignore[attr-defined]
+    last = run.processes.pool.pids  # type: ignore[attr-defined]
     run(params, {}, problems.regression(9))
-    assert run.processes.crew.pids == last  # type: ignore[attr-defined]
+    assert run.processes.pool.pids == last  # type: ignore[attr-defined]
     assert not any(map(alive, first))
     del run
     wait_until(lambda: not any(map(alive, last)))
@@ -168,13 +168,13 @@ def test_workers_outlive_calls_and_batches_may_grow() -> None:
 @forked
 def test_workers_end_though_later_ones_live_on() -> None:
     """Processes that were forked later have copies of all connections."""
-    first, second = Processes(in_turn, 2), Processes(in_turn, 2)
+    first, second = ProcessMap(in_turn, 2), ProcessMap(in_turn, 2)
     for mapped in (first, second):
         mapped(W, {}, problems.regression(2))
-    workers = [worker.process for worker in first.crew._workers.values()]
+    workers = [worker.process for worker in first.pool._workers.values()]
     first.close()
     assert [process.exitcode for process in workers] == [0, 0]
-    assert all(map(alive, second.crew.pids))
+    assert all(map(alive, second.pool.pids))
 
 
 @forked
@@ -249,13 +249,13 @@ def in_turn(params: Tree, buffers: Tree, task: Task) -> Tensor:
 
 def test_workers_that_start_afresh_get_closures_and_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Windows and macOS: nothing is there that was not sent."""
-    monkeypatch.setattr(crew, "start_method", lambda: "spawn")
+    monkeypatch.setattr(worker_pool, "start_method", lambda: "spawn")
     case = module_case(torch.float32)
     assert_same(gradient(case, Plan("processes", 1)), gradient(case, Plan("loop")))
 
 
 def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "start_method", lambda: "spawn")
+    monkeypatch.setattr(worker_pool, "start_method", lambda: "spawn")
     turns = (i for i in range(3))
     with pytest.raises(WorkersError, match=r"generator.*set execution=threads"):
         map_tasks(lambda p, b, task: task.x_query.sum() + next(turns), TWO)
@@ -282,16 +282,16 @@ def test_an_error_in_a_worker_arrives_as_itself(error: Exception) -> None:
             raise type(error)(f"{int(task.id)}: {error}") if isinstance(error, ValueError) else error
         return params["w"] * task.x_query.sum()
 
-    mapped, w = Processes(fails, 2), {"w": torch.ones(1)}
+    mapped, w = ProcessMap(fails, 2), {"w": torch.ones(1)}
     with pytest.raises(
         type(error), match="2: task trouble" if isinstance(error, ValueError) else "lower lr"
     ) as at:
         mapped(w, {}, problems.regression(6))
     notes = "".join(getattr(at.value, "__notes__", ()))
     assert ("task 2 of the batch" in notes and "in fails" in notes) == isinstance(error, ValueError)
-    pids = mapped.crew.pids
+    pids = mapped.pool.pids
     assert len(mapped(w, {}, problems.regression(2))) == 2  # the same workers go on
-    assert mapped.crew.pids == pids
+    assert mapped.pool.pids == pids
 
 
 @forked
@@ -333,11 +333,11 @@ W = {"w": torch.ones(1, dtype=torch.float64)}
 def test_a_killed_worker_is_named_and_the_numbers_are_the_same(tmp_path: Path) -> None:
     batch = problems.regression(6)
     expected = meta_gradient(deadly(tmp_path, 0), Plan("loop"))(W, {}, batch)
-    run = meta_gradient(deadly(tmp_path, crew.LIVES - 1), TWO)
+    run = meta_gradient(deadly(tmp_path, worker_pool.LIVES - 1), TWO)
     with pytest.warns(RuntimeWarning, match="was ended by SIGKILL .* a new one does its tasks again") as seen:
         gradient = run(W, {}, batch)
     told = [str(warning.message) for warning in seen]
-    assert len(told) == crew.LIVES - 1
+    assert len(told) == worker_pool.LIVES - 1
     assert all(any(f"(process {file.name})" in text for text in told) for file in tmp_path.iterdir())
     assert_same(gradient, expected)
     with warnings.catch_warnings():
@@ -347,9 +347,9 @@ def test_a_killed_worker_is_named_and_the_numbers_are_the_same(tmp_path: Path) -
 
 @forked
 def test_workers_killed_between_calls_are_replaced() -> None:
-    mapped = Processes(in_turn, 2)
+    mapped = ProcessMap(in_turn, 2)
     expected = [float(v) for v in mapped(W, {}, problems.regression(4))]
-    for pid in mapped.crew.pids:
+    for pid in mapped.pool.pids:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
     with pytest.warns(RuntimeWarning, match="a new one takes its place"):
@@ -360,7 +360,7 @@ def test_workers_killed_between_calls_are_replaced() -> None:
 @pytest.mark.filterwarnings("ignore:worker:RuntimeWarning")
 def test_a_task_that_kills_its_workers_stops_the_run_with_its_checkpoint(tmp_path: Path) -> None:
     calls, kept = iter(range(100)), list[TrainState]()
-    value = deadly(tmp_path, crew.LIVES)
+    value = deadly(tmp_path, worker_pool.LIVES)
 
     def batch(indices: Any) -> TaskBatch:
         return problems.regression(3)._replace(id=torch.arange(3) if next(calls) == 2 else torch.zeros(3))
@@ -378,7 +378,7 @@ def test_a_task_that_kills_its_workers_stops_the_run_with_its_checkpoint(tmp_pat
             save=lambda state, tags: kept.append(state),
         )
     assert [state.step for state in kept] == [2]
-    assert len(list(tmp_path.iterdir())) == crew.LIVES
+    assert len(list(tmp_path.iterdir())) == worker_pool.LIVES
 
 
 @forked
@@ -388,9 +388,9 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
     mine, theirs = context.Pipe()
 
     def parent() -> None:
-        mapped = Processes(in_turn, 3)
+        mapped = ProcessMap(in_turn, 3)
         mapped(W, {}, problems.regression(3))
-        theirs.send(mapped.crew.pids)
+        theirs.send(mapped.pool.pids)
         os.kill(os.getpid(), signal.SIGKILL)
 
     process = context.Process(target=parent)
@@ -404,9 +404,9 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 @forked
 def test_workers_that_nobody_holds_end_without_being_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collection may run where torch holds a lock: who waits there may wait for ever."""
-    mapped = Processes(lambda params, buffers, task: task.x_query.sum(), 2)
+    mapped = ProcessMap(lambda params, buffers, task: task.x_query.sum(), 2)
     mapped(W, {}, problems.regression(2))
-    pids = mapped.crew.pids
+    pids = mapped.pool.pids
     for name in ("send", "close"):
         monkeypatch.setattr(multiprocessing.connection.Connection, name, lambda *_: pytest.fail("it waits"))
     del mapped
@@ -424,9 +424,9 @@ def test_an_interrupt_is_not_the_workers_business_and_leaves_none_at_work() -> N
             time.sleep(3600)
         return task.x_query.sum()
 
-    mapped, quick = Processes(slow, 2), problems.regression(2)._replace(id=torch.zeros(2))
+    mapped, quick = ProcessMap(slow, 2), problems.regression(2)._replace(id=torch.zeros(2))
     assert len(mapped(W, {}, quick)) == 2
-    pids = mapped.crew.pids
+    pids = mapped.pool.pids
     assert len(set(pids)) == 2
     with pytest.raises(KeyboardInterrupt):
         mapped(W, {}, problems.regression(3))

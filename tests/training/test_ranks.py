@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.core.ranks import LostRankError, take_place
+from innerloop.core.ranks import LostRankError, take_rank
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment import together
 from innerloop.experiment.data import build_data
@@ -54,7 +54,8 @@ def parts_of(source: str, *settings: str) -> Parts:
 
 
 def with_method(method: str) -> list[str]:
-    given = {"lr": 0.05, "steps": 2, **LEARNERS[method].solved_with}
+    rate = {key: value for key, value in {"lr": 0.05, "steps": 2}.items() if key in LEARNERS[method].reads}
+    given = {**rate, **LEARNERS[method].solved_with}
     settings = {"inner.method": method, **{f"inner.{key}": value for key, value in given.items()}}
     return [f"{key}={_toml(value)}" for key, value in settings.items()]
 
@@ -208,13 +209,13 @@ def test_shares_cover_all_tasks_once(total: int, size: int) -> None:
 
 
 def test_a_place_needs_somewhere_to_meet_and_somebody() -> None:
-    assert take_place({}) is None
-    assert take_place({"RANK": "0", "WORLD_SIZE": "2"}) is None  # nowhere to meet
-    assert take_place({"RANK": "x", "WORLD_SIZE": "2", "MASTER_PORT": "1"}) is None
+    assert take_rank({}) is None
+    assert take_rank({"RANK": "0", "WORLD_SIZE": "2"}) is None  # nowhere to meet
+    assert take_rank({"RANK": "x", "WORLD_SIZE": "2", "MASTER_PORT": "1"}) is None
     given = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_PORT": "29500", "LOCAL_RANK": "1", "KEPT": "1"}
-    place = take_place(given)
-    assert place is not None
-    assert (place.rank, place.size, place.local_rank, place.port) == (3, 4, 1, 29500)
+    here = take_rank(given)
+    assert here is not None
+    assert (here.rank, here.size, here.local_rank, here.port) == (3, 4, 1, 29500)
     assert "KEPT" in given
     assert "RANK" not in given  # children are no ranks
 

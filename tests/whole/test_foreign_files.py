@@ -21,14 +21,12 @@ import tomli_w
 import torch
 
 import innerloop as il
-from innerloop.choose.records import reopen_advice, reopen_search
-from innerloop.choose.request import Request
+from innerloop.choose.session import reopen
 from innerloop.classify import extract, read_backbone
 from innerloop.classify.backbones import write_backbone
 from innerloop.classify.cache import features_folder
 from innerloop.classify.files import load_model
 from innerloop.cli.main import main
-from innerloop.core import trials
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, UntrustedCodeError, load_object
 from innerloop.core.preprocessing import Preprocessing
@@ -38,6 +36,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.sweeps.grid import make_space
 from innerloop.experiment.sweeps.study import DRAWS, keep_draws, kept_draws
+from innerloop.training.execution import probes
 from support.picture_runs import draw_noise, random_backbone
 from support.places import ROOT
 
@@ -228,13 +227,12 @@ def test_searches_advice_and_journals(ran: Ran, tmp_path: Path) -> None:
     recipe = load_recipe("sine-maml").model_dump(exclude_none=True)
     search = {"source": "sine", "settings": {"space": {"name": "conv"}}, "free": [], "validate": False}
     advice = {"source": "sine", "settings": {}, "named": True}
-    for kept, reopen in ((search, reopen_search), (advice, reopen_advice)):
-        manifest = {"status": "interrupted", "asked": {**kept, "recipe": recipe}}
+    for kind, kept in (("search", search), ("advise", advice)):
+        manifest = {"status": "interrupted", "kind": kind, "asked": {**kept, "recipe": recipe}}
         write = by_json(tmp_path / "manifest.json")
 
-        def build(reopen: Any = reopen) -> None:
-            asked = reopen(tmp_path, alone=True)
-            Parts((asked if isinstance(asked, Request) else asked[0]).recipe).model  # noqa: B018
+        def build() -> None:
+            Parts(reopen(tmp_path, alone=True).recipe).model  # noqa: B018
 
         write(manifest)
         assert walk(manifest, write, build, ran) > 50
@@ -291,8 +289,8 @@ def test_only_the_gate_makes_tokens_of_text_that_it_was_given() -> None:
 
 def test_memories_and_exports(ran: Ran, tmp_path: Path) -> None:
     file, key = tmp_path / "trial.json", json.dumps({"machine": "x"})
-    trials.remember(file, key, trials.Outcome(False, "no"))
-    assert walk(json.loads(file.read_text()), by_json(file), lambda: trials._remembered(file, key), ran)
+    probes.remember(file, key, probes.Outcome(False, "no"))
+    assert walk(json.loads(file.read_text()), by_json(file), lambda: probes._remembered(file, key), ran)
     for suffix in (".onnx", ".pt2"):  # are written, and never read
         (tmp_path / f"model{suffix}").write_bytes(b"os:system")
         with pytest.raises(UserError):

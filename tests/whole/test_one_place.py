@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 import innerloop
-from innerloop.core import cores
-from innerloop.core.words import duration
+from innerloop.core import resources
+from innerloop.core.formatting import duration
 from innerloop.data.layouts import layout
 from innerloop.runs import manifest, progress
 from innerloop.testing import closeness
@@ -31,7 +31,7 @@ def places(kind: type[ast.stmt], name: str) -> list[str]:
 
 
 def test_times_are_told_in_one_way() -> None:
-    assert places(ast.FunctionDef, "duration") == ["core/words.py"]
+    assert places(ast.FunctionDef, "duration") == ["core/formatting.py"]
     assert progress.duration is duration
     assert [duration(s) for s in (59.7, 60, 3600, 3661)] == ["1 min", "1 min", "1 h", "1 h 1 min"]
 
@@ -42,14 +42,14 @@ def test_cores_are_counted_in_one_way(monkeypatch, tmp_path) -> None:
         for file in PACKAGE.rglob("*.py")
         if "sched_getaffinity" in file.read_text(encoding="utf-8")
     ]
-    assert asking == ["core/cores.py"]
-    assert manifest.available_cores is layout.available_cores is cores.available_cores
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(20)), raising=False)
-    assert cores.available_cores() == 20
+    assert asking == ["core/resources.py"]
+    assert manifest.available_cores is layout.available_cores is resources.available_cores
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: set(range(20)), raising=False)
+    assert resources.available_cores() == 20
     assert layout.cores() == 8  # decoding more at a time gains nothing
-    monkeypatch.delattr(cores.os, "sched_getaffinity")
-    monkeypatch.setattr(cores.os, "cpu_count", lambda: None)
-    assert cores.available_cores() == 1
+    monkeypatch.delattr(resources.os, "sched_getaffinity")
+    monkeypatch.setattr(resources.os, "cpu_count", lambda: None)
+    assert resources.available_cores() == 1
 
 
 def literal_tolerances(tree: ast.Module) -> Iterator[ast.Constant]:

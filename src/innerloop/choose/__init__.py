@@ -9,10 +9,6 @@ from innerloop.core.lazy import lazy
 if TYPE_CHECKING:
     from innerloop.choose import scores as scores
     from innerloop.choose.advice import Advice as Advice
-    from innerloop.choose.advice import HardGroup as HardGroup
-    from innerloop.choose.advice import HardnessPart as HardnessPart
-    from innerloop.choose.advice import LandscapePart as LandscapePart
-    from innerloop.choose.advice import RatePart as RatePart
     from innerloop.choose.advice import Recommendation as Recommendation
     from innerloop.choose.advice import Row as Row
     from innerloop.choose.advisor import advise as advise
@@ -20,10 +16,10 @@ if TYPE_CHECKING:
     from innerloop.choose.architectures.draws import Draws as Draws
     from innerloop.choose.architectures.draws import PictureDraws as PictureDraws
     from innerloop.choose.architectures.findings import EdgeDecision as EdgeDecision
-    from innerloop.choose.architectures.findings import Found as Found
     from innerloop.choose.architectures.findings import PruningReliability as PruningReliability
-    from innerloop.choose.architectures.findings import Ranked as Ranked
+    from innerloop.choose.architectures.findings import RankedCandidate as RankedCandidate
     from innerloop.choose.architectures.findings import Round as Round
+    from innerloop.choose.architectures.findings import SearchOutcome as SearchOutcome
     from innerloop.choose.architectures.findings import ShortlistReliability as ShortlistReliability
     from innerloop.choose.architectures.methods import METHODS as METHODS
     from innerloop.choose.architectures.methods import search as search
@@ -42,25 +38,27 @@ if TYPE_CHECKING:
     from innerloop.choose.architectures.space import random_candidate as random_candidate
     from innerloop.choose.architectures.space import random_of_size as random_of_size
     from innerloop.choose.architectures.space import size_of as size_of
-    from innerloop.choose.rate_advice import JudgedRate as JudgedRate
+    from innerloop.choose.estimates import HardGroup as HardGroup
+    from innerloop.choose.estimates import HardnessPart as HardnessPart
+    from innerloop.choose.estimates import LandscapePart as LandscapePart
+    from innerloop.choose.estimates import RatePart as RatePart
     from innerloop.choose.rate_advice import RateAdvice as RateAdvice
+    from innerloop.choose.rate_advice import RateCheck as RateCheck
     from innerloop.choose.rate_advice import advise_rate as advise_rate
     from innerloop.choose.rate_advice import judge_rate as judge_rate
     from innerloop.choose.rate_advice import warning_for as warning_for
-    from innerloop.choose.regions import RegionCount as RegionCount
-    from innerloop.choose.regions import count_regions as count_regions
-    from innerloop.choose.regions import different_inputs as different_inputs
+    from innerloop.choose.scores.patterns import RegionCount as RegionCount
+    from innerloop.choose.scores.patterns import count_regions as count_regions
+    from innerloop.choose.scores.patterns import different_inputs as different_inputs
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "innerloop.choose.advice": (
-                "Advice HardGroup HardnessPart LandscapePart RatePart Recommendation Row"
-            ),
+            "innerloop.choose.advice": "Advice Recommendation Row",
             "innerloop.choose.advisor": "advise",
             "innerloop.choose.architectures.draws": "Draw Draws PictureDraws",
             "innerloop.choose.architectures.findings": (
-                "EdgeDecision Found PruningReliability Ranked Round ShortlistReliability"
+                "EdgeDecision PruningReliability RankedCandidate Round SearchOutcome ShortlistReliability"
             ),
             "innerloop.choose.architectures.methods": "METHODS search",
             "innerloop.choose.architectures.ranking": "Scores score_candidates",
@@ -68,8 +66,9 @@ else:
                 "ConvVariant SPACES Size Space candidates cell_space conv_space count_parameters "
                 "get_space network_size random_candidate random_of_size size_of"
             ),
-            "innerloop.choose.rate_advice": "JudgedRate RateAdvice advise_rate judge_rate warning_for",
-            "innerloop.choose.regions": "RegionCount count_regions different_inputs",
+            "innerloop.choose.estimates": "HardGroup HardnessPart LandscapePart RatePart",
+            "innerloop.choose.rate_advice": "RateAdvice RateCheck advise_rate judge_rate warning_for",
+            "innerloop.choose.scores.patterns": "RegionCount count_regions different_inputs",
         },
         rooms="scores",
     )

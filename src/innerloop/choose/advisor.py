@@ -12,22 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from innerloop.choose.advice import Advice, HardnessPart, LandscapePart, RatePart, Row
-from innerloop.choose.baselines import (
-    MOST,
-    Ground,
-    ground_of,
-    installed_backbone,
-    pool_order,
-    pretrained,
-    untrained,
-    usable,
-)
-from innerloop.choose.estimates import hardness_part, landscape_part, rate_part
-from innerloop.choose.method_race import RETRY, race_methods, time_left
-from innerloop.choose.problem import AdviceProblem, pose_advice
-from innerloop.choose.race import FRESH_SEED, enough, too_small
-from innerloop.choose.recommend import (
+from innerloop.choose.advice import (
+    Advice,
+    Row,
     architecture_of,
     in_order,
     not_examined,
@@ -35,32 +22,49 @@ from innerloop.choose.recommend import (
     recommend,
     trained_row,
 )
-from innerloop.choose.records import (
-    ADVISE,
-    RESULT,
-    Hands,
-    Session,
-    begin_advice,
-    open_hands,
-    open_session,
-    reopen_advice,
+from innerloop.choose.baselines import (
+    MOST,
+    FreshTasks,
+    ground_of,
+    installed_backbone,
+    pool_order,
+    pretrained,
+    untrained,
+    usable,
 )
+from innerloop.choose.estimates import (
+    HardnessPart,
+    LandscapePart,
+    RatePart,
+    hardness_part,
+    landscape_part,
+    rate_part,
+)
+from innerloop.choose.method_race import RETRY, race_methods, time_left
+from innerloop.choose.problem import AdviceProblem, pose_advice
+from innerloop.choose.race import FRESH_SEED, enough, too_small
 from innerloop.choose.request import Request, read_advise
+from innerloop.choose.session import (
+    ADVISE,
+    Session,
+    Workers,
+    begin,
+    finish,
+    open_session,
+    open_workers,
+    reopen,
+)
 from innerloop.choose.settings import AdviseSettings
 from innerloop.choose.trials import map_jobs
 from innerloop.core.errors import UserError
-from innerloop.core.files import write_json_atomic
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
 from innerloop.evaluation.baselines import WORDS
-from innerloop.experiment.lifetime import ending
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import open_pictures
 from innerloop.experiment.recipe.grammar import as_items
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.words import recipe_words
-from innerloop.report.page import write_page
 from innerloop.runs.executors import OutOfTimeError
-from innerloop.runs.manifest import update_manifest
 from innerloop.runs.process import sole_writer
 from innerloop.training.execution.plan import Plan
 
@@ -133,10 +137,10 @@ def give_advice(
     end = _ending(asked, time.monotonic() - started)
     _read_pictures(asked, lambda: time.monotonic() - started + end)
     problem = pose_advice(asked)
-    with open_hands(workers, cluster) as hands:
-        run = begin_advice(asked, argv)
+    with open_workers(workers, cluster) as found:
+        run = begin(asked, argv)
         with sole_writer(run):
-            return _carry_on(run, problem, hands, show, started, end)
+            return _carry_on(run, problem, found, show, started, end)
 
 
 @recipe_words()
@@ -151,9 +155,9 @@ def resume_advice(
 ) -> Advice:
     """Goes on with advice that was interrupted: what was measured and trained before is not done again."""
     started = time.monotonic()
-    with open_hands(workers, cluster) as hands, sole_writer(run) as locked_before:
-        problem = pose_advice(reopen_advice(run, trust=trust, alone=locked_before or force))
-        return _carry_on(run, problem, hands, show, started, _ending(problem.asked, 0.0))
+    with open_workers(workers, cluster) as found, sole_writer(run) as locked_before:
+        problem = pose_advice(reopen(run, trust=trust, alone=locked_before or force))
+        return _carry_on(run, problem, found, show, started, _ending(problem.asked, 0.0))
 
 
 def _ending(asked: Request[AdviseSettings], starting: float) -> float:
@@ -168,21 +172,14 @@ def _ending(asked: Request[AdviseSettings], starting: float) -> float:
 
 
 def _carry_on(
-    run: Path, problem: AdviceProblem, hands: Hands, show: bool, started: float, end: float
+    run: Path, problem: AdviceProblem, workers: Workers, show: bool, started: float, end: float
 ) -> Advice:
     asked = problem.asked
-    session, teller, log = open_session(run, f"{ADVISE} {asked.source}", hands, show=show, started=started)
-    for line in (*asked.lines, *(f"warning: {note}" for note in asked.notes)):
-        teller.line(line)
-    with ending(run, log, teller):
-        try:
-            advice = _advised(problem, session._replace(spent=session.spent + end))
-            advice = advice._replace(seconds=session.seconds)
-        finally:
-            update_manifest(run, spent=session.seconds)
-        write_json_atomic(run / RESULT, advice.as_dict())
-        update_manifest(run, status="finished")
-        write_page([run])
+    lines = (*asked.lines, *(f"warning: {note}" for note in asked.notes))
+    with open_session(run, f"{ADVISE} {asked.source}", workers, lines, show=show, started=started) as session:
+        advice = _advised(problem, session._replace(spent=session.spent + end))
+        advice = advice._replace(seconds=session.seconds)
+        finish(run, advice.as_dict())
     return advice
 
 
@@ -253,8 +250,8 @@ def _tasks(problem: AdviceProblem) -> str:
 
 
 def _pretrained_first(
-    problem: AdviceProblem, session: Session, ground: Ground, backbone: str | None
-) -> tuple[Ground, list[Row], list[str]]:
+    problem: AdviceProblem, session: Session, ground: FreshTasks, backbone: str | None
+) -> tuple[FreshTasks, list[Row], list[str]]:
     """The pictures that all tasks are drawn from, the row of a pretrained network, and why there is none."""
     if problem.asked.kind != "pictures":
         return ground, [], []
@@ -273,7 +270,7 @@ def _pretrained_first(
     return ground, [row] if row else [], [] if row else [f"{backbone} was not evaluated: no time was left"]
 
 
-def _plain_rows(problem: AdviceProblem, session: Session, ground: Ground) -> tuple[list[Row], list[str]]:
+def _plain_rows(problem: AdviceProblem, session: Session, ground: FreshTasks) -> tuple[list[Row], list[str]]:
     """Rows of what needs no training, and what there was no time for."""
     ways, alone = untrained(problem), ground._replace(plan=Plan("loop", 1))
     found = _in_time([(of, (problem, alone)) for of in ways.values()], problem, session)

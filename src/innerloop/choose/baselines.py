@@ -44,7 +44,7 @@ from innerloop.training.execution.plan import Plan
 SPLIT = "validation"
 
 
-class Ground(NamedTuple):
+class FreshTasks(NamedTuple):
     """The tasks of the last evaluation."""
 
     recipe: Recipe
@@ -63,17 +63,17 @@ class Ground(NamedTuple):
         return pooled(self.whole, self.pool) if self.pool else self.whole
 
 
-def ground_of(problem: AdviceProblem, episodes: int, seed: int, threads: int) -> Ground:
+def ground_of(problem: AdviceProblem, episodes: int, seed: int, threads: int) -> FreshTasks:
     """The tasks that the last methods are judged on."""
     recipe = problem.entrants[0].recipe
     if problem.queries is not None:
         judged = recipe.eval.model_copy(update={"queries": problem.queries})
         recipe = recipe.model_copy(update={"eval": judged})
     recipe = on_pilot_tasks(recipe, seed)
-    return Ground(recipe, episodes, Plan("loop", threads))
+    return FreshTasks(recipe, episodes, Plan("loop", threads))
 
 
-def untrained(problem: AdviceProblem) -> dict[str, Callable[[AdviceProblem, Ground], Row]]:
+def untrained(problem: AdviceProblem) -> dict[str, Callable[[AdviceProblem, FreshTasks], Row]]:
     """Trivial baselines by name: for pictures pixels, colours and untrained features; for numbers means."""
     if problem.asked.kind == "pictures":
         fixed = {"pixels": partial(_of_pictures, "pixels"), "colours": partial(_of_pictures, "colours")}
@@ -83,7 +83,7 @@ def untrained(problem: AdviceProblem) -> dict[str, Callable[[AdviceProblem, Grou
     return {}
 
 
-def _of_pictures(name: str, _: AdviceProblem, ground: Ground) -> Row:
+def _of_pictures(name: str, _: AdviceProblem, ground: FreshTasks) -> Row:
     protocol = head_protocol(ground.recipe, "none", ground.episodes)._replace(
         head="centroid", normalise=False, copies=0, grid=(), ensemble=False
     )
@@ -92,7 +92,7 @@ def _of_pictures(name: str, _: AdviceProblem, ground: Ground) -> Row:
     return _row(name, judged(fixed_features(of), {"none": torch.zeros(1)}, {}, protocol=protocol).scores)
 
 
-def _untrained_network(problem: AdviceProblem, ground: Ground) -> Row:
+def _untrained_network(problem: AdviceProblem, ground: FreshTasks) -> Row:
     """The nearest class mean of the features of a network as it is drawn."""
     parts = Parts(problem.entrants[0].recipe, ground.whole)
     network, (params, buffers) = parts.network, for_test(parts.params, parts.buffers)
@@ -108,7 +108,7 @@ def _row(name: str, scores: list[float]) -> Row:
     return Row(name, WORDS[name], "untrained", mean_interval(scores), len(scores), True, scores=tuple(scores))
 
 
-def _mean(name: str, _: AdviceProblem, ground: Ground) -> Row:
+def _mean(name: str, _: AdviceProblem, ground: FreshTasks) -> Row:
     """The mean of a task's own support targets, or the mean over training tasks."""
     batch = ground.whole.validation.episodes(range(ground.episodes))
     train = ground.whole.train.episodes(range(ground.episodes))
@@ -156,7 +156,7 @@ def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
 
 def _of_a_class(recipe: Recipe) -> int:
     """Pictures that tasks ask of a class."""
-    return max(kind.shape.shots + kind.shape.queries for kind in build_kinds(recipe, training=False))
+    return max(kind.shots + kind.queries for kind in build_kinds(recipe, training=False))
 
 
 def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[int, ...]:
@@ -173,7 +173,7 @@ def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[in
 
 
 def looked_at(
-    backbone: Backbone, ground: Ground, source: ImageSource, share: float, left: Callable[[], float]
+    backbone: Backbone, ground: FreshTasks, source: ImageSource, share: float, left: Callable[[], float]
 ) -> tuple[int, ...]:
     """Pictures whose features were computed, or kept before, within a share of the time; empty if too few."""
     compute, end = partial(extract, backbone, threads=ground.plan.threads), left() - share
@@ -199,8 +199,8 @@ def _folder(recipe: Recipe) -> Any:
 
 
 def pretrained(
-    problem: AdviceProblem, ground: Ground, name: str, share: float, left: Callable[[], float]
-) -> tuple[Ground, Row | None]:
+    problem: AdviceProblem, ground: FreshTasks, name: str, share: float, left: Callable[[], float]
+) -> tuple[FreshTasks, Row | None]:
     """A pretrained network with a logistic head on tasks of as many pictures as the time allows."""
     started, backbone, source = time.perf_counter(), open_backbone(name), ground.whole.pictures
     rows = looked_at(backbone, ground, source, share, left)

@@ -9,7 +9,7 @@ from innerloop.choose.problem import AdviceProblem
 from innerloop.choose.race import (
     LEAST_EPISODES,
     LEAST_STEPS,
-    Course,
+    RacePlan,
     Racer,
     Rungs,
     enough,
@@ -21,8 +21,8 @@ from innerloop.choose.race import (
     shortest_race,
     too_small,
 )
-from innerloop.choose.records import Session, decided
-from innerloop.choose.trials import MOST_TIMED, Costs, Trial, measure_recipes, shorten
+from innerloop.choose.session import Session
+from innerloop.choose.trials import MOST_TIMED, Costs, Trial, decided, measure_recipes, shorten
 from innerloop.core.errors import UserError
 
 LAST = 2
@@ -67,7 +67,7 @@ def race_methods(
         folder = session.run / "methods" / racer.name
         return Trial(recipe, folder, f"rung-{rung + 1}", steps[rung], rungs.episodes, go_on=True)
 
-    course = Course(
+    course = RacePlan(
         rungs,
         trial,
         problem.better,

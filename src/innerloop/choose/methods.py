@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 Settings = Mapping[str, Mapping[str, Any]]
 
 
-class Method(NamedTuple):
+class TrainingMethod(NamedTuple):
     """A method that can be raced."""
 
     words: str
@@ -30,8 +30,8 @@ _LOGISTIC = {"head": "logistic", "C": 3.0}
 _LEARNER = {"head": "learner"}
 _PROTONET = {"method": "protonet", "loss": "cross-entropy"}
 
-PICTURES: Mapping[str, Method] = {
-    "protonet": Method(
+PICTURES: Mapping[str, TrainingMethod] = {
+    "protonet": TrainingMethod(
         "ProtoNet",
         {
             "tasks": {"family": "few-shot"},
@@ -41,7 +41,7 @@ PICTURES: Mapping[str, Method] = {
             "eval": _LEARNER,
         },
     ),
-    "supervised": Method(
+    "supervised": TrainingMethod(
         "supervised pre-training with a logistic head (RFS)",
         {
             "tasks": {"family": "supervised", "minibatch": 64},
@@ -51,7 +51,7 @@ PICTURES: Mapping[str, Method] = {
             "eval": _LOGISTIC,
         },
     ),
-    "mtl": Method(
+    "mtl": TrainingMethod(
         "multi-task training with a head per class, then a logistic head",
         {
             "tasks": {"family": "few-shot"},
@@ -61,7 +61,7 @@ PICTURES: Mapping[str, Method] = {
             "eval": _LOGISTIC,
         },
     ),
-    "r2d2": Method(
+    "r2d2": TrainingMethod(
         "R2D2",
         {
             "tasks": {"family": "few-shot"},
@@ -71,7 +71,7 @@ PICTURES: Mapping[str, Method] = {
             "eval": _LEARNER,
         },
     ),
-    "anil": Method(
+    "anil": TrainingMethod(
         "ANIL",
         {
             "tasks": {"family": "few-shot"},
@@ -82,7 +82,7 @@ PICTURES: Mapping[str, Method] = {
         },
         together=True,
     ),
-    "maml": Method(
+    "maml": TrainingMethod(
         "MAML",
         {
             "tasks": {"family": "few-shot"},
@@ -103,8 +103,8 @@ _MLP = {"kind": "mlp", "hidden": [40, 40], "activation": "relu"}
 _CALM = {**_MLP, "weight_var": 1.0}  # He's 2 makes large inputs so steep that inner steps lead tasks astray
 _ADAM = {"batch": 25, "optimiser": "adam", "lr": 1e-3, "steps": 10_000, "clip": 10.0}
 
-NUMBERS: Mapping[str, Method] = {
-    "maml": Method(
+NUMBERS: Mapping[str, TrainingMethod] = {
+    "maml": TrainingMethod(
         "MAML",
         {
             "model": _CALM,
@@ -112,7 +112,7 @@ NUMBERS: Mapping[str, Method] = {
             "outer": {**_ADAM, "objective": "episodic"},
         },
     ),
-    "fomaml": Method(
+    "fomaml": TrainingMethod(
         "first-order MAML",
         {
             "model": _CALM,
@@ -120,7 +120,7 @@ NUMBERS: Mapping[str, Method] = {
             "outer": {**_ADAM, "objective": "episodic"},
         },
     ),
-    "anil": Method(
+    "anil": TrainingMethod(
         "ANIL",
         {
             "model": _MLP,
@@ -128,7 +128,7 @@ NUMBERS: Mapping[str, Method] = {
             "outer": {**_ADAM, "objective": "episodic"},
         },
     ),
-    "reptile": Method(
+    "reptile": TrainingMethod(
         "Reptile",
         {
             "model": {"kind": "mlp", "hidden": [64, 64], "activation": "tanh"},
@@ -143,7 +143,7 @@ NUMBERS: Mapping[str, Method] = {
             },
         },
     ),
-    "multitask": Method(
+    "multitask": TrainingMethod(
         "multi-task training with a head per task",
         {
             "tasks": {"n_tasks": 100},
@@ -159,7 +159,7 @@ NUMBERS: Mapping[str, Method] = {
             "eval": {"curve": False},
         },
     ),
-    "pooled": Method(
+    "pooled": TrainingMethod(
         "one network for all tasks (NAL), fine-tuned on each",
         {
             "model": _CALM,

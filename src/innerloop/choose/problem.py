@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from innerloop.choose.architectures.draws import PictureDraws
-from innerloop.choose.architectures.space import Space, get_space, random_candidate
-from innerloop.choose.methods import NUMBERS, PICTURES, Method
+from innerloop.choose.architectures.space import Space, get_space, random_candidate, size_of
+from innerloop.choose.methods import NUMBERS, PICTURES, TrainingMethod
 from innerloop.choose.race import Entrant
 from innerloop.choose.request import CLASSIFIER, TRAINING, Request
 from innerloop.choose.settings import YOURS, AdviseSettings, SpaceSettings
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.data.source import ImageSource
+from innerloop.evaluation.protocol import kind_of
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
 from innerloop.experiment.recipe.fitted import learns_by_heart
@@ -89,7 +90,7 @@ def normalised_together(entrant: Entrant) -> bool:
     return bool(entrant.about) and entrant.recipe.model.norm == "transductive"
 
 
-def _entrant(asked: Request[AdviseSettings], name: str, table: Mapping[str, Method]) -> Entrant:
+def _entrant(asked: Request[AdviseSettings], name: str, table: Mapping[str, TrainingMethod]) -> Entrant:
     if name == YOURS:
         if not asked.named:
             raise UserError("no recipe was named, so there is no method of yours.")
@@ -103,7 +104,7 @@ def _entrant(asked: Request[AdviseSettings], name: str, table: Mapping[str, Meth
     return made
 
 
-def with_method(asked: Request[AdviseSettings], method: Method) -> dict[str, Any]:
+def with_method(asked: Request[AdviseSettings], method: TrainingMethod) -> dict[str, Any]:
     """Plain data of a recipe: the tasks and the network of what was asked, and the method's own settings.
 
     Where a recipe was named, its network stays, with a norm policy that suits the method if it has one of
@@ -154,6 +155,14 @@ def _distinct(entrants: list[Entrant]) -> list[Entrant]:
     return [*kept.values()]
 
 
+class Architecture(NamedTuple):
+    """A candidate, described."""
+
+    genotype: Any
+    description: str
+    parameters: int
+
+
 class SearchProblem(NamedTuple):
     """The pictures, the space of networks for them, and how candidates are trained."""
 
@@ -175,6 +184,32 @@ class SearchProblem(NamedTuple):
     def entrant(self, candidate: Any, name: str = "", field: str = "") -> Entrant:
         """A candidate with the recipe that trains it in full."""
         return Entrant(name, with_network(self.recipe, self.space, candidate), "", field, candidate)
+
+    def describe(self, candidate: Any) -> Architecture:
+        """What a candidate is."""
+        settings = self.space.settings(candidate, "running")["settings"]
+        genotype, size = settings.get("genotype", settings), size_of(self.space, candidate)
+        return Architecture(genotype, self.space.describe(candidate), size.parameters)
+
+    def protocol(self, steps: int, episodes: int) -> dict[str, Any]:
+        """What accuracies depend on, after so many steps and on so many tasks."""
+        recipe = self.recipe
+        return {
+            "data": recipe.data.name,
+            "split": "validation",
+            "ways": self.ways,
+            "shots": recipe.eval.shots or recipe.tasks.shots,
+            "queries": self.queries,
+            "episodes": episodes,
+            "steps": steps,
+            "method": recipe.inner.method,
+            "objective": recipe.outer.objective,
+            "head": recipe.eval.head,
+            "norm": recipe.model.norm,
+            "kind": kind_of(recipe.model.norm),
+            "train_seed": recipe.run.seed,
+            "space": self.space.name,
+        }
 
 
 @recipe_words()

@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from innerloop.choose.records import Session
 from innerloop.choose.trials import Costs, Left, Trial, TrialResult, run_trials
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_json_atomic
+from innerloop.core.formatting import duration
 from innerloop.core.statistics import Interval, paired_difference
-from innerloop.core.words import duration
 from innerloop.experiment.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from innerloop.choose.session import Session
 
 LEAST_STEPS = 20
 """Training of fewer meta-steps tells nothing."""
@@ -37,6 +39,9 @@ FRESH, FRESH_SEED = 2, 1
 
 RACE = "race.json"
 """Of a run: every entrant's recipe, and its scores on every task at every rung."""
+
+
+DIVERGED = "training diverged for every candidate: lower outer.lr."
 
 
 class Entrant(NamedTuple):
@@ -212,7 +217,7 @@ def place(result: TrialResult, better: int = 1) -> tuple[bool, float]:
     return (result.mean is None, 0.0 if result.mean is None else -better * result.mean)
 
 
-class Course(NamedTuple):
+class RacePlan(NamedTuple):
     """What a race is run on, and how people are told of it.
 
     Attributes:
@@ -236,7 +241,7 @@ class Course(NamedTuple):
     left: Left = None
 
 
-def run_race(racers: Sequence[Racer], course: Course, session: Session) -> list[Racer]:
+def run_race(racers: Sequence[Racer], course: RacePlan, session: Session) -> list[Racer]:
     """Trains rung by rung; the order within every field, those first that came furthest and did best.
 
     One that had no time even for its first rung is left out.
@@ -277,7 +282,7 @@ def run_race(racers: Sequence[Racer], course: Course, session: Session) -> list[
 def judge_fresh(
     racers: Sequence[Racer],
     finalists: Sequence[Racer],
-    course: Course,
+    course: RacePlan,
     session: Session,
     *,
     episodes: int | None = None,
@@ -317,8 +322,8 @@ def keep_race(run: Path, racers: Sequence[Racer]) -> None:
 def lead(first: Sequence[float], second: Sequence[float], better: int = 1) -> Interval | None:
     """By how much the first is better on the tasks that both have; None where these are fewer than two.
 
-    >>> str(lead([0.6, 0.8, 0.5], [0.5, 0.7, 0.4]))
-    '0.10 ± 0.00 (95 % CI, n=3)'
+    >>> str(lead([0.75, 1.0, 0.5], [0.5, 0.5, 0.5]))
+    '0.25 ± 0.62 (95 % CI, n=3)'
     """
     n = min(len(first), len(second))
     if n < 2:

@@ -22,7 +22,9 @@ from innerloop.nets.network import Network, apply
 from innerloop.tasks.sampler import Sampler
 from innerloop.theory.rate.bracket import Bracket, bracket, gradient_moments, pooled_head, step_divisor
 from innerloop.theory.rate.estimate import split_moments
-from innerloop.theory.rate.features import (
+from innerloop.theory.rate.linear import describe_rate
+from innerloop.theory.rate.moments import interval_of
+from innerloop.theory.rate.tangent_features import (
     gradient_size,
     head_stacks,
     tangent_gradient_moments,
@@ -30,8 +32,6 @@ from innerloop.theory.rate.features import (
     tangent_trace_moments,
     whole_batch,
 )
-from innerloop.theory.rate.linear import describe_rate
-from innerloop.theory.rate.moments import interval_of
 
 SWEEP = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Where the best rate of full MAML lay around the centre."""
@@ -108,7 +108,7 @@ def warning_for(rate: float, advice: RateAdvice) -> str | None:
     return spelt(warning, ("rate", "the estimate"))
 
 
-class JudgedRate(NamedTuple):
+class RateCheck(NamedTuple):
     """An estimate, and what it says about a user's own rate.
 
     Attributes:
@@ -134,7 +134,7 @@ class JudgedRate(NamedTuple):
         return "\n".join([str(self.advice), *([f"warning: {self.warning}"] if self.warning else [])])
 
 
-def judge_rate(advice: RateAdvice, own: float | None, method: str) -> JudgedRate:
+def judge_rate(advice: RateAdvice, own: float | None, method: str) -> RateCheck:
     """The advice with a warning if a user's ``own`` rate, if any, lies far outside it.
 
     Args:
@@ -143,7 +143,7 @@ def judge_rate(advice: RateAdvice, own: float | None, method: str) -> JudgedRate
         method: the learner's name in ``inner.method``.
     """
     warning = None if own is None else warning_for(own, advice)
-    return JudgedRate(advice, *doubtful_outside(advice), warning, method)
+    return RateCheck(advice, *doubtful_outside(advice), warning, method)
 
 
 NORMALISED, UNNORMALISED = 5.0, 20.0
@@ -212,7 +212,7 @@ def advise_rate(
     count = tasks or (known if method in HEAD_ONLY else min(known, 16 if pictures else 64))
     batch = sampler.episodes(range(count))
     own = {name: value for name, value in params.items() if not is_own(name)}
-    look = Look(network, loss, own, buffers, batch, _classes(network, own, buffers, loss, example))
+    look = RateProblem(network, loss, own, buffers, batch, _classes(network, own, buffers, loss, example))
     moving = moving_names(network, entry_of(method).adapts, own)
     if method in HEAD_ONLY:
         advice = _head_only(look, steps, seed)
@@ -228,7 +228,7 @@ def advise_rate(
     return advice._replace(tasks=count, seconds=time.perf_counter() - started)
 
 
-class Look(NamedTuple):
+class RateProblem(NamedTuple):
     """What an estimate looks at."""
 
     network: Network
@@ -246,7 +246,7 @@ def _classes(network: Network, params: Params, buffers: Buffers, loss: Loss, exa
     return int(apply(network, params, buffers, example.x_support[:2])[0].shape[-1])
 
 
-def _all_layers(look: Look, moving: list[str], steps: int, learned: bool, seed: int) -> RateAdvice:
+def _all_layers(look: RateProblem, moving: list[str], steps: int, learned: bool, seed: int) -> RateAdvice:
     network, loss, params, buffers, batch, classes = look
     if (
         network.norm in ("none", "group") and whole_batch(batch).x_support.ndim == 3
@@ -262,7 +262,7 @@ def _all_layers(look: Look, moving: list[str], steps: int, learned: bool, seed: 
     return _learned(bracket(gradients, trace, steps=steps, factor=4.0, seed=seed), loss)
 
 
-def _head_only(look: Look, steps: int, seed: int) -> RateAdvice:
+def _head_only(look: RateProblem, steps: int, seed: int) -> RateAdvice:
     loss, classes, norm = look.loss, look.classes, look.network.norm
     stacks = head_stacks(look.network, look.params, look.buffers, look.batch)
     labels = classes is not None

@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 
 from innerloop.choose.race import Entrant, Racer, is_beyond_chance, keep_race, lead, place
 from innerloop.choose.rate_advice import HEAD_ONLY, RateAdvice, advise_rate, warning_for
-from innerloop.choose.records import decided
-from innerloop.choose.trials import Costs, Trial, measure_costs, run_trial
-from innerloop.core.cores import available_cores
+from innerloop.choose.trials import Costs, Trial, decided, measure_costs, run_trial
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification, score_name
+from innerloop.core.resources import available_cores
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts

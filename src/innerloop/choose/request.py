@@ -12,7 +12,7 @@ from innerloop.choose.methods import NETWORK, NUMBERS, PICTURES
 from innerloop.choose.settings import AdviseSettings, SpaceSettings, model_for
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.importing import Trusted
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.experiment.recipe.flat import flat_reading
 from innerloop.experiment.recipe.library import Named, fitted_recipe, load_recipe, named
 from innerloop.experiment.recipe.problems import allowed, settings_of

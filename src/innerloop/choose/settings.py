@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from innerloop.choose.methods import NUMBERS, PICTURES
-from innerloop.choose.scores.table import SCORES
+from innerloop.choose.scores.score_table import SCORES
 from innerloop.core.errors import did_you_mean
 from innerloop.experiment.recipe.flat import Budgeted
 from innerloop.experiment.recipe.rules import Rules

@@ -18,11 +18,12 @@ from innerloop.choose.architectures.ranking import (
 from innerloop.choose.architectures.space import Space, count_parameters, random_of_size
 from innerloop.choose.problem import SearchProblem
 from innerloop.choose.race import too_small
-from innerloop.choose.records import Session, decided
+from innerloop.choose.session import Session
 from innerloop.choose.settings import SUMS, SearchSettings
+from innerloop.choose.trials import decided
 from innerloop.core.errors import UserError
+from innerloop.core.formatting import duration
 from innerloop.core.random import derive_seed
-from innerloop.core.words import duration
 
 SHARE = 0.25
 """Of the budget that scoring may take."""

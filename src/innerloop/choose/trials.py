@@ -30,8 +30,8 @@ from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.words import recipe_words
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.executors import OutOfTimeError, as_finished, open_executor
-from innerloop.training.execution.group import apart
 from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.rank_group import apart
 from innerloop.training.state import TrainState, in_order, state_from
 
 PLAN = Plan("loop", 1)
@@ -291,3 +291,11 @@ def map_jobs(
     elif jobs:
         with open_executor(min(pool, len(jobs)), separate=left is not None) as executor:
             yield from as_finished(executor, work, jobs, left=left)
+
+
+def decided(folder: Path, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What measured times decided: as before where it was kept, so that a resumed race is the same."""
+    file = folder / f"{what}.json"
+    if not file.is_file():
+        write_json_atomic(file, decide())
+    return dict(read_json(file))

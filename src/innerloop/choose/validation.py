@@ -1,40 +1,231 @@
-"""Does a score predict? Random candidates are scored, trained briefly and judged on the same tasks."""
+"""Does a score predict? Random candidates are scored, trained briefly and judged on the same tasks.
+
+Rank correlations, nDCG and regret say how well, with bootstrap intervals over candidates.
+"""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from innerloop.choose.agreement import agreement, better_half, split_half
+import numpy as np
+from numpy.typing import NDArray
+
 from innerloop.choose.architectures.ranking import Scores, mean_tau, random_pool
-from innerloop.choose.problem import SearchProblem
+from innerloop.choose.problem import Architecture, SearchProblem
 from innerloop.choose.race import (
+    DIVERGED,
+    RacePlan,
     Racer,
+    Rungs,
     in_steps,
-    keep_race,
     mean_costs,
     plan_rungs,
+    run_race,
     shortest_race,
     too_small,
 )
-from innerloop.choose.records import Session, decided
-from innerloop.choose.scores.table import SCORES, rank_sums
-from innerloop.choose.search_results import (
-    Accuracies,
-    ScoredCandidate,
-    ScorePrediction,
-    Validation,
-    describe,
-    protocol_of,
-)
+from innerloop.choose.scores.score_table import SCORES, rank_sums
+from innerloop.choose.session import Session
 from innerloop.choose.settings import SUMS, ValidateSettings
 from innerloop.choose.shortlist import TIMED, score_pool
-from innerloop.choose.trials import MOST_TIMED, Trial, TrialResult, measure_recipes, run_trials, shorten
-from innerloop.core.errors import UserError
+from innerloop.choose.trials import MOST_TIMED, Trial, TrialResult, decided, measure_recipes, shorten
+
+RESAMPLES = 2000
+"""Bootstrap samples of the candidates."""
 
 
-def validate_scores(problem: SearchProblem, settings: ValidateSettings, session: Session) -> Validation:
+_AT_ONCE = 2_000_000  # pairs of candidates, to bound memory
+
+
+Array = NDArray[np.float64]
+
+
+class BootstrapEstimate(NamedTuple):
+    """A number with its 95 % bootstrap interval (percentiles over resampled candidates)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Agreement(NamedTuple):
+    """What a score says about an accuracy."""
+
+    spearman: BootstrapEstimate
+    kendall: BootstrapEstimate
+    ndcg: BootstrapEstimate
+    regret: BootstrapEstimate
+    candidates: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            key: v._asdict() if isinstance(v, BootstrapEstimate) else v for key, v in self._asdict().items()
+        }
+
+
+def agreement(
+    score: Sequence[float], accuracy: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
+) -> Agreement:
+    """Agreement of a score (higher is thought to be better) with an accuracy.
+
+    A candidate whose score is not a number comes last. The interval is over candidates: it says how much
+    another set of random candidates might have told.
+
+    >>> agreed = agreement([1.0, 2.0, 3.0, 4.0], [0.2, 0.4, 0.3, 0.5], resamples=100)
+    >>> round(agreed.spearman.value, 3), round(agreed.kendall.value, 3), agreed.regret.value
+    (0.8, 0.667, 0.0)
+    """
+    n = len(score)
+    drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
+    levels, reached = _levels(score), np.asarray(accuracy, dtype=np.float64)
+    values = _measured(levels, reached, np.arange(n)[None])
+    pieces = np.array_split(drawn, -(-drawn.size * n // _AT_ONCE))
+    again = zip(*(_measured(levels, reached, piece) for piece in pieces), strict=True)
+    made = (_estimate(float(v[0]), np.concatenate(b)) for v, b in zip(values, again, strict=True))
+    spearman, kendall, ndcg, regret = made
+    return Agreement(spearman, kendall, ndcg, regret, n)
+
+
+def better_half(accuracy: Sequence[float]) -> list[int]:
+    """Places of the more accurate half (the larger one, where there is an odd number).
+
+    >>> better_half([0.1, 0.5, 0.3])
+    [1, 2]
+    """
+    order = np.argsort(-np.asarray(accuracy, dtype=np.float64), kind="stable")
+    return sorted(int(i) for i in order[: -(-len(order) // 2)])
+
+
+def split_half(scores: Sequence[Sequence[float]]) -> float:
+    """How repeatable the order of accuracies is on other tasks of the same number.
+
+    Spearman's correlation between means over even and over odd tasks, stepped up to all of them by the
+    formula of Spearman and Brown, 2r/(1 + r).
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    halves = table[:, ::2].mean(1), table[:, 1::2].mean(1)
+    r = float(_measured(_levels(halves[0]), halves[1], np.arange(len(table))[None])[0][0])
+    return 2 * r / (1 + r) if r > 0 else r
+
+
+def _levels(values: Sequence[float] | Array) -> Array:
+    """Equal numbers for equal values, in their order; what is not a number is below all others."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.unique(np.where(np.isnan(array), -np.inf, array), return_inverse=True)[1].astype(np.float64)
+
+
+def _measured(levels: Array, accuracy: Array, drawn: NDArray[np.int64]) -> tuple[Array, ...]:
+    """Spearman, Kendall, nDCG and regret of each row of candidates."""
+    a, b = levels[drawn], accuracy[drawn]
+    first, second = (np.sign(x[:, :, None] - x[:, None, :]) for x in (a, b))
+    spearman = _ratio(*(_product(x, y) for x, y in _pairs(first.sum(2), second.sum(2))))
+    flat = [x.reshape(len(drawn), -1) for x in (first, second)]
+    kendall = _ratio(*(_product(x, y) for x, y in _pairs(*flat)))
+    above, equal = (first < 0).sum(2), (first == 0).sum(2)
+    best = b.max(1)
+    top = above == 0
+    regret = best - (b * top).sum(1) / top.sum(1)
+    return spearman, kendall, _ndcg(b, above, equal), regret
+
+
+def _pairs(x: Array, y: Array) -> tuple[tuple[Array, Array], ...]:
+    return (x, y), (x, x), (y, y)
+
+
+def _product(x: Array, y: Array) -> Array:
+    total: Array = (x * y).sum(1)
+    return total
+
+
+def _ratio(both: Array, first: Array, second: Array) -> Array:
+    """A correlation from sums of products; 0 where one side is constant and so tells nothing."""
+    norm = np.sqrt(first * second)
+    return np.divide(both, norm, out=np.zeros_like(both), where=norm > 0)
+
+
+def _ndcg(accuracy: Array, above: NDArray[np.int64], equal: NDArray[np.int64]) -> Array:
+    """Candidates of equal score share the discounts of their places."""
+    low, high = accuracy.min(1, keepdims=True), accuracy.max(1, keepdims=True)
+    gain = np.divide(accuracy - low, high - low, out=np.ones_like(accuracy), where=high > low)
+    n = accuracy.shape[1]
+    discounts = 1 / np.log2(np.arange(n) + 2.0)
+    sums = np.concatenate([[0.0], np.cumsum(discounts)])
+    shared = (sums[above + equal] - sums[above]) / equal
+    ideal = (-np.sort(-gain, axis=1) * discounts).sum(1)
+    total: Array = (gain * shared).sum(1) / ideal
+    return total
+
+
+def _estimate(value: float, resampled: Array) -> BootstrapEstimate:
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return BootstrapEstimate(value, float(low), float(high))
+
+
+class ScorePrediction(NamedTuple):
+    """How well a score predicts the accuracy, of all candidates and of the more accurate half."""
+
+    score: str
+    title: str
+    whole: Agreement
+    better_half: Agreement
+    tau_between_repeats: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "score": self.score,
+            "title": self.title,
+            **self.whole.as_dict(),
+            "better_half": self.better_half.as_dict(),
+            "tau_between_repeats": self.tau_between_repeats,
+        }
+
+
+class Accuracies(NamedTuple):
+    """How far accuracies can be trusted."""
+
+    accuracy: float
+    diverged: int
+    spread: float
+    best: float
+
+
+class ScoredCandidate(NamedTuple):
+    """A candidate, its scores, and what it reached."""
+
+    architecture: Architecture
+    scores: dict[str, float]
+    result: TrialResult
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        reached = {"accuracy": self.result.mean, "ci95": self.result.ci95, "seconds": self.result.seconds}
+        return {**self.architecture._asdict(), "scores": self.scores, **reached}
+
+
+class ScoreValidation(NamedTuple):
+    """Every score against the accuracies, the most telling first, and how far these can be trusted."""
+
+    table: list[ScorePrediction]
+    reliability: Accuracies
+    candidates: list[ScoredCandidate]
+    protocol: dict[str, Any]
+    scoring_seconds: float
+    training_seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            **self._asdict(),
+            "table": [row.as_dict() for row in self.table],
+            "reliability": self.reliability._asdict(),
+            "candidates": [one.as_dict() for one in self.candidates],
+        }
+
+
+def validate_scores(problem: SearchProblem, settings: ValidateSettings, session: Session) -> ScoreValidation:
     """Scores and trains random candidates, and compares every score with the accuracy."""
     cells = random_pool(problem.space, min(settings.cells, problem.space.total), problem.seed)
     scores = score_pool(problem, session, cells, list(SCORES), settings.repeats)
@@ -42,33 +233,31 @@ def validate_scores(problem: SearchProblem, settings: ValidateSettings, session:
     plan = decided(session.run, "length", lambda: _decide(problem, settings, session, racers))
     steps, episodes = plan["steps"], plan["episodes"]
     session.say(f"each of {len(cells)} candidates: {steps} steps, {episodes} validation tasks")
-    trials = [
-        Trial(
-            shorten(racer.entrant.recipe, steps, problem.queries),
-            session.run / "candidates" / racer.name,
-            "trained",
-            steps,
-            episodes,
-        )
-        for racer in racers
-    ]
-    with session.counting(len(trials), "candidates") as bar:
-        done = itertools.count(1)
-        for racer, result in zip(
-            racers, run_trials(trials, session.pool, lambda _: bar.update(next(done))), strict=True
-        ):
-            racer.rungs.extend([] if result is None else [result])
-    keep_race(session.run, racers)
+
+    def trial(racer: Racer, _: int) -> Trial:
+        recipe = shorten(racer.entrant.recipe, steps, problem.queries)
+        return Trial(recipe, session.run / "candidates" / racer.name, "trained", steps, episodes)
+
+    one_rung = RacePlan(
+        Rungs([[len(racers)]], [steps], episodes),
+        trial,
+        better=1,
+        unit="candidates",
+        work=[1],
+        line=lambda _, best, ran: f"{ran} candidates were trained, the best is {best.name}",
+        diverged=DIVERGED,
+    )
+    run_race(racers, one_rung, session)
     results = [racer.last for racer in racers]
     table, reliability = compare_scores(scores, results, chance=1 / problem.ways, seed=problem.seed)
-    return Validation(
+    return ScoreValidation(
         table,
         reliability,
         candidates=[
-            ScoredCandidate(describe(problem.space, cell), scores.of(place), results[place])
+            ScoredCandidate(problem.describe(cell), scores.of(place), results[place])
             for place, cell in enumerate(cells)
         ],
-        protocol=protocol_of(problem, steps, episodes),
+        protocol=problem.protocol(steps, episodes),
         scoring_seconds=scores.seconds,
         training_seconds=sum(result.seconds for result in results),
     )
@@ -96,8 +285,6 @@ def compare_scores(
 ) -> tuple[list[ScorePrediction], Accuracies]:
     """The table of scores against accuracies, and how far either can be trusted."""
     lost = sum(result.mean is None for result in results)
-    if lost == len(results):
-        raise UserError("training diverged for every candidate: lower outer.lr.")
     accuracy = [chance if result.mean is None else result.mean for result in results]
     better = better_half(accuracy)
     rows = [

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.core.errors import UserError
-from innerloop.core.faults import in_words, printable
+from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import plain
+from innerloop.core.formatting import printable
 from innerloop.core.importing import let_in
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import Preprocessing, check_preprocessing, preprocessing_from
 from innerloop.core.tensors import read_tensors, write_tensors
 from innerloop.core.types import Buffers, Params
@@ -47,7 +47,7 @@ class Backbone(NamedTuple):
     """A frozen network for features of pictures.
 
     Attributes:
-        name: as :func:`innerloop.classify.old_features.open_backbone` takes it.
+        name: as :func:`innerloop.classify.open_backbone` takes it.
         network: its features are used; its last layer is not.
         params: its weights.
         buffers: its statistics.
@@ -391,7 +391,7 @@ def write_backbone(path: Path, backbone: Backbone) -> Path:
         os.replace(half, path)
     except OSError as error:
         half.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {in_words(error) or error}") from None
+        raise UserError(f"cannot write {path}: {fault_message(error) or error}") from None
     return path
 
 
@@ -416,3 +416,7 @@ def read_backbone(path: Path, *, trust: bool = False) -> Backbone:
     except (OSError, SafetensorError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}.") from None
     return unpack_backbone(about if isinstance(about, dict) else {}, tensors, str(path), trust=trust)
+
+
+BACKBONE = "efficientnet-lite0"
+"""Where nobody names a network."""

@@ -21,10 +21,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from innerloop.classify.items import Digest, Item
-from innerloop.core.faults import in_words
+from innerloop.classify.inputs import Digest, PictureInput
+from innerloop.core.errors import fault_message
 from innerloop.core.files import check_plain_file, read_plain_file, try_lock, write_json_atomic
-from innerloop.core.telling import tell
+from innerloop.core.stderr import tell
 from innerloop.data.pictures import BadPictureError, in_threads
 from innerloop.data.place import cache_folder
 
@@ -104,7 +104,7 @@ class FeatureFiles:
             )
         except OSError as error:
             self._broken = True
-            self._say(f"features are not kept: {in_words(error) or error}")
+            self._say(f"features are not kept: {fault_message(error) or error}")
 
     def _open(self) -> tuple[IO[bytes], IO[bytes]]:
         """The pair of files that this process writes: the first that nobody else does."""
@@ -152,7 +152,7 @@ FOLDER = "files"
 _WORDS = 8  # a digest as this many numbers of four bytes: rows of the same files that keep features
 
 
-class State(NamedTuple):
+class FileState(NamedTuple):
     """What the system tells of a file, as one key, and when it last changed."""
 
     key: Digest
@@ -160,7 +160,7 @@ class State(NamedTuple):
 
 
 def digests(
-    items: Sequence[Item], folder: Path | None, workers: int, clock: Callable[[], float] = time.time
+    items: Sequence[PictureInput], folder: Path | None, workers: int, clock: Callable[[], float] = time.time
 ) -> list[Outcome]:
     """What stands for each picture; files are only read if they are new or have changed."""
     if folder is None:
@@ -185,14 +185,14 @@ def digests(
     return [fresh[i] if outcome is None else outcome for i, outcome in enumerate(outcomes)]
 
 
-def _stood_for(item: Item) -> Outcome:
+def _stood_for(item: PictureInput) -> Outcome:
     try:
         return item.digest()
     except BadPictureError as error:
         return str(error)
 
 
-def _state(item: Item) -> State | None:
+def _state(item: PictureInput) -> FileState | None:
     """None for a picture that is no file, or that cannot be looked at: reading it says why."""
     if not isinstance(item.given, Path):
         return None
@@ -203,4 +203,4 @@ def _state(item: Item) -> State | None:
     about = (told.st_size, told.st_mtime_ns, told.st_ctime_ns, told.st_ino, told.st_dev)
     name = os.fsencode(os.path.abspath(item.given))
     key = hashlib.sha256(f"{about}".encode() + b"\0" + name).digest()
-    return State(key, max(told.st_mtime, told.st_ctime))
+    return FileState(key, max(told.st_mtime, told.st_ctime))

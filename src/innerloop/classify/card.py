@@ -16,7 +16,7 @@ from innerloop.classify.predictor import Predictor
 from innerloop.classify.results import ClassesSummary, plain_label, summarise_classes
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain
-from innerloop.core.telling import shown
+from innerloop.core.formatting import visible_text
 from innerloop.nets.hugging_face import PREFIX, is_hugging_face
 from innerloop.nets.pretrained import UNKNOWN
 from innerloop.runs.manifest import version_of
@@ -67,7 +67,7 @@ def escaped(text: Any) -> str:
 
 
 def _one_line(text: Any) -> str:
-    return shown(" ".join(str(text).split()), LONGEST)
+    return visible_text(" ".join(str(text).split()), LONGEST)
 
 
 def share(value: float) -> str:
@@ -275,7 +275,7 @@ _TORCH = "\n".join(
 )
 _SAVED = "\n".join(
     (
-        "from innerloop.classify.estimator import FewShotClassifier",
+        "from innerloop import FewShotClassifier",
         "",
         "model = FewShotClassifier.load({file})",
         'print(model.predict_sure(["picture.jpg"]))',

@@ -33,8 +33,7 @@ from innerloop.classify.graph import Graph
 from innerloop.classify.predict import fit_folder, refuse_late_settings, support_options
 from innerloop.classify.predictor import UNSURE_BELOW, Predictor
 from innerloop.classify.results import NetworkSummary, summarise_network
-from innerloop.core.errors import UserError
-from innerloop.core.faults import in_words
+from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import write_text_atomic
 from innerloop.data.layouts.layout import silent
 from innerloop.experiment.words import recipe_words
@@ -196,7 +195,7 @@ def _published(path: Path) -> Iterator[Path]:
         yield half
         os.replace(half, path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {in_words(error) or error}") from None
+        raise UserError(f"cannot write {path}: {fault_message(error) or error}") from None
     finally:
         half.unlink(missing_ok=True)
 

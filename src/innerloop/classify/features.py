@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from innerloop.classify.backbones import Backbone, Forward, open_backbone
 from innerloop.classify.cache import FeatureFiles, Outcome, digests, features_folder
-from innerloop.classify.items import Digest, Item, items_of
-from innerloop.core.cores import available_cores
+from innerloop.classify.inputs import Digest, PictureInput, pictures_in
 from innerloop.core.errors import UserError
-from innerloop.core.words import duration
-from innerloop.data.folder_look import OnBad, unreadable
+from innerloop.core.formatting import duration
+from innerloop.core.resources import available_cores
+from innerloop.data.folder import OnBad, unreadable
 from innerloop.data.layouts.layout import Progress, cores, silent
-from innerloop.data.pictures import BadPictureError, in_threads
-from innerloop.data.preparing import prepare
+from innerloop.data.pictures import BadPictureError, in_threads, prepare
 from innerloop.training.execution.plan import Plan, torch_threads
 
 BATCH = 8
@@ -88,7 +87,7 @@ def extract(
     """
     start = time.perf_counter()
     backbone = open_backbone(backbone) if isinstance(backbone, str) else backbone
-    items = items_of(pictures)
+    items = pictures_in(pictures)
     place = None if cache is False else features_folder() if cache is True else Path(cache)
     outcomes = digests(items, place, min(cores(), threads or cores()))
     files = None if place is None else _files(backbone, place)
@@ -119,8 +118,8 @@ def _files(backbone: Backbone, folder: Path) -> FeatureFiles:
 
 
 def _waiting(
-    items: Sequence[Item], outcomes: Sequence[Outcome], known: dict[Digest, Any]
-) -> list[tuple[Item, Digest]]:
+    items: Sequence[PictureInput], outcomes: Sequence[Outcome], known: dict[Digest, Any]
+) -> list[tuple[PictureInput, Digest]]:
     """Pictures that must be computed, each content once."""
     left = {
         digest: item
@@ -131,8 +130,11 @@ def _waiting(
 
 
 def _parts(
-    waiting: Sequence[tuple[Item, Digest]], known: Container[Digest], outcomes: Sequence[Outcome], batch: int
-) -> list[list[tuple[Item, Digest]]]:
+    waiting: Sequence[tuple[PictureInput, Digest]],
+    known: Container[Digest],
+    outcomes: Sequence[Outcome],
+    batch: int,
+) -> list[list[tuple[PictureInput, Digest]]]:
     """Pictures that go through the network together: the same ones after an interruption as without it.
 
     The last bits of a picture's features depend on how many go with it. So all pictures are divided, those
@@ -141,8 +143,8 @@ def _parts(
     """
     every = list(dict.fromkeys(one for one in outcomes if isinstance(one, bytes)))
     items = {digest: (item, digest) for item, digest in waiting}
-    whole: list[list[tuple[Item, Digest]]] = []
-    single: list[tuple[Item, Digest]] = []
+    whole: list[list[tuple[PictureInput, Digest]]] = []
+    single: list[tuple[PictureInput, Digest]] = []
     for start in range(0, len(every), batch):
         part = every[start : start + batch]
         left = [items[digest] for digest in part if digest not in known]
@@ -154,14 +156,17 @@ def _parts(
 
 
 def _compute(
-    backbone: Backbone, forward: Callable[[], Forward], device: str, part: Sequence[tuple[Item, Digest]]
+    backbone: Backbone,
+    forward: Callable[[], Forward],
+    device: str,
+    part: Sequence[tuple[PictureInput, Digest]],
 ) -> Done:
     """Decodes and prepares the pictures of a part, and computes their features."""
     ready: list[tuple[Digest, NDArray[np.uint8]]] = []
     done: Done = []
     for item, digest in part:
         try:
-            ready.append((digest, prepare(item.picture(), backbone.preprocessing)))
+            ready.append((digest, prepare(item.image(), backbone.preprocessing)))
         except BadPictureError as error:
             done.append((digest, str(error)))
     if ready:
@@ -179,7 +184,7 @@ def _compute(
 
 def _gathered(
     backbone: Backbone,
-    items: Sequence[Item],
+    items: Sequence[PictureInput],
     outcomes: Sequence[Outcome],
     known: dict[Digest, NDArray[np.float32] | str],
     on_bad: OnBad,

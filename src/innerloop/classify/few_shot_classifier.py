@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,45 +13,24 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from innerloop.classify.backbones import Backbone, open_backbone
+from innerloop.classify.backbones import BACKBONE, Backbone, open_backbone
 from innerloop.classify.card import about_model, card
 from innerloop.classify.cross_validation import CurvePoint
 from innerloop.classify.export import export_predictor
 from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model, write_predictor
-from innerloop.classify.heads import LEARNER, head_settings, recipe_with, settings_in
-from innerloop.classify.items import label_array, list_labels, sorted_labels
-from innerloop.classify.predict import BACKBONE
-from innerloop.classify.predictor import (
-    UNSURE_BELOW,
-    Prediction,
-    Predictor,
-    pretrained_predictor,
-    sizes_for,
-    trained_predictor,
-    trained_preprocessing,
-)
+from innerloop.classify.heads import LEARNER, head_settings
+from innerloop.classify.inputs import label_array, list_labels, sorted_labels
+from innerloop.classify.predictor import UNSURE_BELOW, Prediction, Predictor, pretrained_predictor
+from innerloop.classify.pretraining import train
 from innerloop.classify.results import find_copies
 from innerloop.classify.sureness import ExpectedAccuracy, copies_lines
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
-from innerloop.core.telling import tell
-from innerloop.data.arrays import from_arrays
-from innerloop.data.augment import episode_transform, lee2019
+from innerloop.core.paths import user_path
+from innerloop.core.stderr import tell
 from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.source import ImageSource
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.protocol import FINE_TUNING
-from innerloop.experiment.data import build_data
-from innerloop.experiment.fitting import fit_parts
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.nets.norms import check_policy
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
-from innerloop.tasks.sampler import Sampler
-from innerloop.training.execution.plan import Plan
 
 
 class NotReadyError(UserError, NotFittedError):  # type: ignore[misc]
@@ -67,7 +46,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         backbone: the name of a pretrained one (``efficientnet-lite0``, ``hf:NAME-or-FOLDER`` …), a
-            :class:`~innerloop.classify.old_features.Backbone`, or a network that :meth:`pretrain` or a run
+            :class:`~innerloop.classify.Backbone`, or a network that :meth:`pretrain` or a run
             trained.
         head: ``logistic``, ``svm``, ``svc``, ``ridge``, ``centroid`` or ``cosine`` on features; ``finetune``
             moves the whole network; ``learner`` adapts as it was trained to (prototypes after ``pretrain``).
@@ -142,7 +121,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             augment: pad-crop, flip and colour jitter (not for handwriting: flips make other letters).
         """
         self._check_head()
-        check_policy(norm)
         training = {"filters": filters, "norm": norm, "ways": ways, "shots": shots, "queries": queries}
         training |= {"steps": steps, "batch": batch, "lr": lr, "augment": augment}
         self.backbone = train(X, y, {**self._arguments(), **training}, self._progress("meta-steps"))
@@ -338,69 +316,3 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _say(line: str) -> None:
     tell(line, sys.stderr)
-
-
-KEYS = {
-    "filters": "model.filters",
-    "norm": "model.norm",
-    "ways": "tasks.ways",
-    "shots": "tasks.shots",
-    "queries": "tasks.queries",
-    "steps": "outer.steps",
-    "batch": "outer.batch",
-    "lr": "outer.lr",
-    "head": "eval.head",
-    "C": "eval.C",
-    "normalise": "eval.normalise_features",
-    "seed": "run.seed",
-}
-"""What each argument of training is called in a recipe; ``augment`` is a word there."""
-_SMALLEST_POOLED = 16  # four times 2×2 pooling leaves nothing of less
-
-
-def recipe_for(arguments: Mapping[str, Any], side: int) -> Recipe:
-    """What a ``FewShotClassifier`` trains: a Conv4 as a prototypical network, on pictures of this side.
-
-    >>> recipe = recipe_for({"filters": 8, "head": "svm"}, 28)
-    >>> recipe.inner.method, recipe.model.kind, recipe.model.filters, recipe.eval.head
-    ('protonet', 'conv4', 8, 'svm')
-    """
-    base = {
-        "name": "few-shot-classifier",
-        "data": {"name": "arrays", "augment": "lee2019" if arguments.get("augment") else "none"},
-        "tasks": {"family": "few-shot"},
-        "model": {"kind": "conv4", "pooling": "max" if side >= _SMALLEST_POOLED else "stride"},
-        "inner": {"method": "protonet", "loss": "cross-entropy"},
-        "run": {"execution": "threads" if arguments.get("batch", 1) > 1 else "loop", "compile": "off"},
-    }
-    return recipe_with(base, {name: value for name, value in arguments.items() if name in KEYS}, KEYS)
-
-
-def train(X: Any, y: Any, arguments: Mapping[str, Any], progress: Progress = silent) -> Predictor:
-    """A Conv4 that is meta-trained as a prototypical network on labelled arrays."""
-    source = from_arrays(X, y, splits={"train": [str(label) for label in np.unique(np.asarray(y))]})
-    how = trained_preprocessing(source.images.shape[1:])
-    ways = min(arguments["ways"], max(source.n_classes, 2))
-    recipe = recipe_for({**arguments, "ways": ways}, how.shape[0])
-    total = recipe.outer.steps
-    parts = Parts(
-        recipe, build_data(recipe, source, _episodes(source, recipe)), sizes_for(how, ways, source.n_classes)
-    )
-    plan = Plan("threads" if recipe.outer.batch > 1 else "loop", available_cores())
-    state = fit_parts(parts, plan=plan, log=lambda record: progress("training", record["step"], total))
-    weights, words = (state.params, state.buffers), f"last (step {total})"
-    head, own = settings_in(recipe), "this FewShotClassifier"
-    return trained_predictor(recipe, head, parts.network, weights, how, own, words)
-
-
-def _episodes(source: ImageSource, recipe: Recipe) -> Sampler:
-    """Training tasks as :class:`FewShotClassifier` has always drawn them; messages name its arguments."""
-    tasks, seed = recipe.tasks, recipe.run.seed
-    augment = recipe.data.augment == "lee2019"
-    return few_shot_sampler(
-        source,
-        "train",
-        seed=seed,
-        kinds=[Kind(Shape(tasks.ways, tasks.shots, tasks.queries))],
-        transform=episode_transform(seed, lee2019(source.images.shape[1])) if augment else None,
-    )

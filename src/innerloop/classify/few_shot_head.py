@@ -13,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from innerloop.classify.cross_validation import CurvePoint, class_means, copies_of, learning_curve
-from innerloop.classify.heads import HeadSettings
+from innerloop.classify.heads import HeadSettings, tempered_head
 from innerloop.classify.sureness import ExpectedAccuracy, Novelty, Sureness, sureness_of
 from innerloop.evaluation.heads import check_head, head_scores
-from innerloop.evaluation.labelling import tempered_head
 
 Array = NDArray[Any]
 

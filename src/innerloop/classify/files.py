@@ -21,19 +21,12 @@ from innerloop.classify.heads import (
     settings_in,
     unpack_state,
 )
-from innerloop.classify.items import pack_labels, unpack_labels
+from innerloop.classify.inputs import pack_labels, unpack_labels
 from innerloop.classify.model_path import find_model, model_file
-from innerloop.classify.predictor import (
-    Classes,
-    Examples,
-    Predictor,
-    network_for,
-    trained_predictor,
-    trained_preprocessing,
-)
+from innerloop.classify.predictor import Classifier, Examples, Predictor, network_for
+from innerloop.classify.pretraining import trained_predictor, trained_preprocessing
 from innerloop.classify.sureness import Confusion, ExpectedAccuracy, Novelty, Share, Sureness
-from innerloop.core.errors import UserError
-from innerloop.core.faults import in_words
+from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import plain
 from innerloop.core.preprocessing import preprocessing_from
 from innerloop.core.random import generator
@@ -179,7 +172,7 @@ def _write(path: Path, groups: Groups, about: dict[str, Any]) -> None:
         os.replace(half, path)
     except OSError as error:
         half.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {in_words(error) or error}") from None
+        raise UserError(f"cannot write {path}: {fault_message(error) or error}") from None
 
 
 def pack_sureness(sure: Sureness, names: Sequence[Any]) -> dict[str, Any]:
@@ -281,7 +274,7 @@ def _check_fit(network: Network, params: Params, buffers: Buffers, path: Path) -
             )
 
 
-def _classes(predictor: Predictor, about: dict[str, Any], groups: Groups) -> Classes:
+def _classes(predictor: Predictor, about: dict[str, Any], groups: Groups) -> Classifier:
     backbone, names = predictor.backbone, unpack_labels(about["names"])
     if len(set(names)) < len(names):
         raise ValueError("two classes have the same name")
@@ -291,7 +284,7 @@ def _classes(predictor: Predictor, about: dict[str, Any], groups: Groups) -> Cla
     sure = about.get("sureness")
     if sure is not None:
         sure = unpack_sureness(sure, groups["sureness"]["means"], names)
-    return Classes(names, head, state, about["counts"], examples, sure)
+    return Classifier(names, head, state, about["counts"], examples, sure)
 
 
 def unpack_sureness(about: Mapping[str, Any], means: Tensor, names: Sequence[Any]) -> Sureness:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation.heads import HEADS
-from innerloop.evaluation.labelling import head_learner
-from innerloop.evaluation.protocol import FINE_TUNING
+from innerloop.evaluation.heads import HEADS, fit_heads, head_scores
+from innerloop.evaluation.protocol import FINE_TUNING, KINDS
 from innerloop.experiment.learner import build_learner, in_label_orders, test_steps
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
@@ -22,6 +22,8 @@ from innerloop.learners.fine_tuning import fine_tune
 from innerloop.learners.metric import protonet
 from innerloop.learners.table import learns, uses_head
 from innerloop.nets.network import Network
+from innerloop.nets.norms import statistics_for
+from innerloop.solvers.problems import Linear
 
 LEARNER = "learner"
 """The kind that learns as the network was trained to; by prototypes where that is not known."""
@@ -118,7 +120,7 @@ def recipe_with(
         raise UserError(text) from None
 
 
-class Method(NamedTuple):
+class Adaptation(NamedTuple):
     """A learner, what reports call it, and which head it is if it is one on frozen features."""
 
     learner: Learner
@@ -128,13 +130,13 @@ class Method(NamedTuple):
 
 def method_for(
     settings: HeadSettings, recipe: Recipe | None, network: Network, ways: int, outputs: int, source: str
-) -> Method:
+) -> Adaptation:
     """How a network learns this many classes; ``recipe`` is what trained it, None for published weights."""
     kind, C, normalise, lr, steps, _ = settings
     if kind == FINE_TUNING:
-        return Method(fine_tune(network, ways, lr, steps, normalise), f"finetune, {steps} steps")
+        return Adaptation(fine_tune(network, ways, lr, steps, normalise), f"finetune, {steps} steps")
     if kind == LEARNER and recipe is None:
-        return Method(protonet(network, ways), "protonet")
+        return Adaptation(protonet(network, ways), "protonet")
     if kind == LEARNER and recipe and recipe.tasks.family == "few-shot" and learns(recipe.inner.method):
         method = recipe.inner.method
         if uses_head(method) and ways > outputs:
@@ -143,11 +145,11 @@ def method_for(
                 "new last layer (add eval.head=logistic; in Python: head='logistic')."
             )
         learner = build_learner(recipe.inner, network, test_steps(recipe), ways)
-        return Method(in_label_orders(recipe, learner, outputs), method)
+        return Adaptation(in_label_orders(recipe, learner, outputs), method)
     # plain supervision has no way of its own to adapt
     name = "logistic" if kind == LEARNER else kind
     words = f"{name} head" + (f", C={C:g}" if HEADS[name].penalised else "")
-    return Method(head_learner(network, ways, name, C, normalise), words, name)
+    return Adaptation(head_learner(network, ways, name, C, normalise), words, name)
 
 
 Fields = dict[str, bool | list[str]]
@@ -202,3 +204,83 @@ def unpack_state(fields: Fields, tensors: Mapping[str, Tensor], params: Params, 
         if isinstance(kind, list):
             made[field] = namedtuple(field, kind)(**made[field])
     return namedtuple("State", fields)(**{field: made[field] for field in fields})
+
+
+AT_ONCE = 64  # pictures, where they are judged each on its own
+
+
+class FittedHead(NamedTuple):
+    """A linear classifier on frozen features; its temperature is in ``weight`` and ``bias``."""
+
+    weight: Tensor
+    bias: Tensor
+    params: Params
+    buffers: Buffers
+
+
+def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalise: bool) -> Linear:
+    """One head on features ``(n, d)``, solved in float64: a softmax of its scores makes probabilities.
+
+    Its customary temperature is in its weights and its intercept. A class of few examples weighs as much as
+    one of many: else a class of one example among others of twenty would never be named.
+    """
+    fitted = fit_heads(z[None].double(), y[None], ways, head, C, normalise, balanced=True)
+    factor = HEADS[head].temperature
+    return fitted._replace(weights=factor * fitted.weights, bias=factor * fitted.bias)
+
+
+def head_learner(
+    network: Network, ways: int, head: str = "logistic", C: float = 1.0, normalise: bool = True
+) -> Learner:
+    """One of :data:`innerloop.evaluation.heads.HEADS` on the frozen features, as a learner.
+
+    A softmax of its outputs, which are float64, makes probabilities of them.
+    """
+
+    def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> FittedHead:
+        """The head that fits the support set's features."""
+        z, after = network.features(params, buffers, x, statistics_for(network.norm, "support", training))
+        fitted = tempered_head(z, y, ways, head, C, normalise)
+        return FittedHead(fitted.weights[0], fitted.bias[0], params, after)
+
+    def predict(adapted: FittedHead, x: Tensor, training: bool = False) -> tuple[Tensor, Buffers]:
+        """Scores of queries, and the buffers after this pass."""
+        statistics = statistics_for(network.norm, "query", training)
+        z, after = network.features(adapted.params, adapted.buffers, x, statistics)
+        fitted = Linear(adapted.weight[None], adapted.bias[None], pairs=HEADS[head].pairs)
+        return head_scores(fitted, z[None].double(), normalise)[0], after
+
+    return Learner(f"{head} head", adapt, predict)
+
+
+def in_parts(predict: Callable[[Tensor], Tensor], x: Tensor, norm: str, size: int = AT_ONCE) -> Tensor:
+    """``predict`` on all pictures: a few at a time, but together where they normalise one another.
+
+    >>> in_parts(lambda part: part - part.mean(), torch.tensor([1.0, 3.0]), "transductive", size=1)
+    tensor([-1.,  1.])
+    """
+    with torch.no_grad():
+        return torch.cat([predict(part) for part in ([x] if norm in KINDS else x.split(size))])
+
+
+def check_numbers(probabilities: Tensor, whose: str) -> None:
+    """Refuses probabilities that are not numbers.
+
+    A label from NaN is the first class, whatever the picture.
+    """
+    bad = (~torch.isfinite(probabilities).all(-1)).sum()
+    if int(bad):
+        raise UserError(
+            f"{whose} gives no number for {int(bad)} of {len(probabilities)} pictures: its weights, or the "
+            "adaptation with these settings, diverged; lower the rate, or train again."
+        )
+
+
+def check_weights(tensors: Params | Buffers, whose: str) -> None:
+    """Refuses weights that are not finite, by name."""
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise UserError(
+                f"the weights of {whose} are not finite ({name}): its training diverged, so train again with "
+                "a lower rate."
+            )

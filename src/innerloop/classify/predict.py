@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from innerloop.classify.backbones import open_backbone
+from innerloop.classify.backbones import BACKBONE, open_backbone
 from innerloop.classify.card import about_model, card, card_file, refuse_to_overwrite
 from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model, write_predictor
@@ -30,9 +30,8 @@ from innerloop.classify.results import (
 from innerloop.classify.sureness import Mistake, confusion_table, mistakes_in
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.files import write_text_atomic
-from innerloop.core.telling import table_cell
-from innerloop.data.folder import FolderOptions, check_folder, examples_in
-from innerloop.data.folder_look import Bad, OnBad, look_at_heads, unreadable
+from innerloop.core.formatting import table_cell
+from innerloop.data.folder import Bad, FolderOptions, OnBad, check_folder, examples_in, read_heads, unreadable
 from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.opening import open_source
 from innerloop.data.pictures import is_picture, is_taken_for_picture
@@ -49,9 +48,6 @@ from innerloop.report.prediction_page import (
 )
 from innerloop.runs.manifest import now, version_of
 from innerloop.runs.pages import check_page
-
-BACKBONE = "efficientnet-lite0"
-"""Where nobody names a network."""
 
 Say = Callable[[str], None]
 
@@ -193,8 +189,9 @@ def support_options(overrides: Sequence[str]) -> FolderOptions:
     >>> support_options(["data.on_bad=skip", "eval.head=ridge"]).on_bad
     'skip'
     """
+    pictures = {"tasks": {"family": "few-shot"}}
     data = make_recipe(
-        {}, [item for item in overrides if item.startswith(("data.on_bad=", "data.leave_out="))]
+        pictures, [item for item in overrides if item.startswith(("data.on_bad=", "data.leave_out="))]
     )
     return EXAMPLES._replace(on_bad=data.data.on_bad, leave_out=data.data.leave_out)
 
@@ -236,7 +233,7 @@ def list_pictures(paths: Sequence[Path], on_bad: OnBad = "refuse") -> tuple[list
             files += inside
     if not paths:
         problems.add("give at least one picture to label.")
-    heads, bad = look_at_heads(Path(), [str(file) for file in files], on_bad)
+    heads, bad = read_heads(Path(), [str(file) for file in files], on_bad)
     good = [file for file in files if str(file) in heads]
     if bad and (on_bad == "refuse" or not good):
         with problems.collect():

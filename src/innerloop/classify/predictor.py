@@ -16,26 +16,27 @@ from torch import Tensor
 from innerloop.classify.backbones import Backbone, pack_backbone, unpack_backbone
 from innerloop.classify.cross_validation import CurvePoint, HeldOut, copies_of, hold_out, learning_curve
 from innerloop.classify.features import extract
-from innerloop.classify.heads import HeadSettings, Method, method_for, pack_state, unpack_state
-from innerloop.classify.items import batch_of, items_of, place_labels
-from innerloop.classify.sureness import Sureness, sureness_of
-from innerloop.core.errors import UserError
-from innerloop.core.preprocessing import Preprocessing
-from innerloop.core.types import Buffers, Params
-from innerloop.data.folder_look import refuse_two_labels
-from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import Colour
-from innerloop.data.preparing import prepare
-from innerloop.evaluation.features import CACHEABLE
-from innerloop.evaluation.heads import HEADS, head_scores
-from innerloop.evaluation.labelling import (
+from innerloop.classify.heads import (
+    Adaptation,
     FittedHead,
+    HeadSettings,
     check_numbers,
     check_weights,
     in_parts,
-    labelled,
+    method_for,
+    pack_state,
     tempered_head,
+    unpack_state,
 )
+from innerloop.classify.inputs import batch_of, pictures_in, place_labels
+from innerloop.classify.sureness import Sureness, sureness_of
+from innerloop.core.errors import UserError
+from innerloop.core.preprocessing import Preprocessing
+from innerloop.data.folder import refuse_two_labels
+from innerloop.data.layouts.layout import Progress, silent
+from innerloop.data.pictures import prepare
+from innerloop.evaluation.features import CACHEABLE
+from innerloop.evaluation.heads import HEADS, head_scores
 from innerloop.experiment.model import build_network
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.sizes import Sizes
@@ -71,7 +72,7 @@ class Examples(NamedTuple):
     y: Tensor
 
 
-class Classes(NamedTuple):
+class Classifier(NamedTuple):
     """Classes: the settings that they were learned by, what became of the examples, and how sure that is."""
 
     names: list[Any]
@@ -99,7 +100,7 @@ class Predictor(NamedTuple):
     head: HeadSettings
     source: str
     recipe: Recipe | None = None
-    classes: Classes | None = None
+    classes: Classifier | None = None
     arguments: dict[str, Any] = {}  # noqa: RUF012
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -143,7 +144,7 @@ class Predictor(NamedTuple):
 
     # before classes are learned
 
-    def method(self, ways: int) -> Method:
+    def method(self, ways: int) -> Adaptation:
         """How it learns this many classes."""
         return method_for(self.head, self.recipe, self.network, ways, self.outputs, self.source)
 
@@ -154,7 +155,7 @@ class Predictor(NamedTuple):
         """
         how = self.backbone.preprocessing
         if self.recipe is None:
-            ready = [prepare(item.picture(), how) for item in items_of(pictures)]
+            ready = [prepare(item.image(), how) for item in pictures_in(pictures)]
             return self.backbone.standardised(np.stack(ready), self.dtype)
         device = self._last_layer.device
         return self.scale(device)(batch_of(pictures, how, self.dtype).to(device))
@@ -222,11 +223,11 @@ class Predictor(NamedTuple):
         _check_lengths(x, labels)
         with torch.no_grad():
             state = method.learner.adapt(params, buffers, x, y.to(x.device))
-        return self._replace(classes=Classes(known, self.head, state, counts))
+        return self._replace(classes=Classifier(known, self.head, state, counts))
 
     def fit_more(
         self,
-        known: Classes,
+        known: Classifier,
         pictures: Any,
         labels: Sequence[Any],
         names: list[Any],
@@ -274,12 +275,12 @@ class Predictor(NamedTuple):
             copies = copies_of(z, y, pictures=self.recipe is None)
             sure = sureness_of(z, y, names, head, head.seed, copies=copies)
         counts = torch.bincount(y, minlength=len(names)).tolist()
-        return self._replace(classes=Classes(names, self.head, state, counts, Examples(z, y), sure))
+        return self._replace(classes=Classifier(names, self.head, state, counts, Examples(z, y), sure))
 
     # once classes are learned
 
     @property
-    def learned(self) -> Classes:
+    def learned(self) -> Classifier:
         """The classes, which must have been learned."""
         if self.classes is None:
             raise UserError(
@@ -289,7 +290,7 @@ class Predictor(NamedTuple):
         return self.classes
 
     @property
-    def learned_by(self) -> Method:
+    def learned_by(self) -> Adaptation:
         """How the classes were learned."""
         classes = self.learned
         return self._replace(head=classes.head).method(len(classes.names))
@@ -371,13 +372,15 @@ class Predictor(NamedTuple):
         """
         made, far = self._judge(pictures, progress)
         limit = self.unsure_below if unsure_below is None else unsure_below
-        places, confidence, improbable = labelled(made, limit)
-        unknown, names = far.tolist(), self.learned.names
-        unsure = [a or b for a, b in zip(improbable, unknown, strict=True)]
-        return Prediction([names[i] for i in places], confidence, unsure, made.numpy(), unknown)
+        best, unknown, names = made.max(-1), far.tolist(), self.learned.names
+        confidence: list[float] = best.values.tolist()
+        unsure = [p < limit or is_far for p, is_far in zip(confidence, unknown, strict=True)]
+        return Prediction(
+            [names[i] for i in best.indices.tolist()], confidence, unsure, made.numpy(), unknown
+        )
 
 
-def _restored(network: Any, fields: Any, classes: Classes | None, state: Any, arguments: Any) -> Predictor:
+def _restored(network: Any, fields: Any, classes: Classifier | None, state: Any, arguments: Any) -> Predictor:
     """What :meth:`Predictor.__reduce__` took apart."""
     head, source, recipe = fields
     if recipe is None:
@@ -395,37 +398,6 @@ def _restored(network: Any, fields: Any, classes: Classes | None, state: Any, ar
 def pretrained_predictor(backbone: Backbone, head: HeadSettings) -> Predictor:
     """A backbone with published weights."""
     return Predictor(backbone, head, backbone.name)
-
-
-def trained_predictor(
-    recipe: Recipe,
-    head: HeadSettings,
-    network: Network,
-    weights: tuple[Params, Buffers],
-    how: Preprocessing,
-    source: str,
-    words: str,
-) -> Predictor:
-    """The network that a recipe trained on pictures; ``words`` say which weights these are."""
-    seen = f"{recipe.data.name}, training classes"
-    settings = recipe.model.model_dump(exclude={"kind", "init"})
-    licence = "that of its training data"
-    backbone = Backbone(recipe.model.kind, network, *weights, how, words, seen, licence, settings)
-    return Predictor(backbone, head, source, recipe)
-
-
-def trained_preprocessing(
-    shape: Sequence[int], mean: Sequence[float] | None = None, std: Sequence[float] | None = None
-) -> Preprocessing:
-    """How picture files are brought to what training saw: the largest square in the middle.
-
-    >>> trained_preprocessing((28, 28, 1)).shape
-    (28, 28, 1)
-    """
-    height, width, channels = shape
-    mean, std = (None if values is None else tuple(values) for values in (mean, std))
-    colour: Colour = "grey" if channels == 1 else "rgb"
-    return Preprocessing((height, width), "fill", resample="lanczos", mean=mean, std=std, colour=colour)
 
 
 def sizes_for(how: Preprocessing, outputs: int, classes: int = 1) -> Sizes:

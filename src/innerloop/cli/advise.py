@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from innerloop.cli.options import Json, Page, Quiet, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, table, write, write_part
-from innerloop.core.errors import UserError
+from innerloop.cli.options import Cluster, Jobs, Json, Keys, Page, Quiet, Settings, Trust, check_settings
+from innerloop.cli.output import Result, carry_out, table, table_of_keys, write, write_part
 from innerloop.core.files import write_text_atomic
-from innerloop.core.words import duration, score_text
+from innerloop.core.formatting import duration, score_text
 from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:
@@ -26,19 +25,6 @@ Source = Annotated[
         help="A recipe, its file or a run; a dataset, a folder of pictures, an .npz file; a family of tasks.",
     ),
 ]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Methods at a time; by default one per core.")
-]
-Keys = Annotated[bool, typer.Option("--keys", help="List the settings of an advice and stop.")]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="ADDRESS",
-        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
-    ),
-]
-OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--keys", "--page", "--cluster")
 
 
 def advise(
@@ -77,14 +63,14 @@ def advise(
     began = time.monotonic()  # importing torch is part of the budget
 
     def work() -> Result:
-        given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest))
+        from innerloop.choose.request import read_advise
+
+        given = check_settings(settings, advise, lambda rest: read_advise(source, rest))
         if keys:
             from innerloop.choose.settings import AdviseSettings
             from innerloop.experiment.recipe.flat import describe
 
             return {"keys": describe(AdviseSettings)}
-        from innerloop.choose.request import read_advise
-
         if page is not None:
             check_page(page)
         asked = read_advise(source, given, trust=trust)
@@ -107,21 +93,10 @@ def as_result(advice: Advice) -> Result:
     return {**advice.as_dict(), "report": f"{advice.run}/report.html"}
 
 
-def _problems(source: str, given: list[str]) -> list[str]:
-    from innerloop.choose.request import read_advise
-
-    try:
-        read_advise(source, given)
-    except UserError as error:
-        return str(error).splitlines()
-    return []
-
-
 def render(result: Result) -> None:
     """For people: what to do comes first, then the table, then the rest."""
     if "keys" in result:
-        rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
-        table("innerloop advise SOURCE key=value", ("key", "default", "takes", "meaning"), rows)
+        table_of_keys("innerloop advise SOURCE key=value", result["keys"])
         return
     from innerloop.report.advice_page import hardness_words, landscape_words, rate_words
 

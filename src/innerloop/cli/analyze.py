@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from innerloop.cli.analyses import ANALYSES, Analysis, find
-from innerloop.cli.options import Json, Page, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, say, table, write
+from innerloop.cli.options import Json, Keys, Page, Trust, check_settings
+from innerloop.cli.output import Result, carry_out, say, table_of_keys, write
 from innerloop.core.errors import Problems, UserError
 from innerloop.runs.pages import check_page
 
@@ -32,9 +32,7 @@ Items = Annotated[
         ".npz file; a family of tasks. Then settings of the analysis.",
     ),
 ]
-Keys = Annotated[bool, typer.Option("--keys", help="List the settings of this analysis and stop.")]
 Save = Annotated[bool, typer.Option("--save", help="Keep the result in a run directory under ./runs.")]
-OPTIONS = ("--json", "--help", "--keys", "--save", "--page", "--trust")
 
 
 PICTURES = "pictures-maml"
@@ -73,7 +71,7 @@ def analyze(
     def work() -> Result:
         nonlocal text
         analysis = find(kind)
-        given = check_settings(items, OPTIONS, lambda rest: _problems(kind, analysis, rest))
+        given = check_settings(items, analyze, lambda rest: read_request(kind, analysis.settings, rest))
         if keys:
             from innerloop.experiment.recipe.flat import describe
 
@@ -88,7 +86,7 @@ def analyze(
     carry_out(json, work, lambda result: _render(kind, result, text))
 
 
-class Request(NamedTuple):
+class AnalysisRequest(NamedTuple):
     """What was typed behind ``analyze KIND``: settings, the recipe if there is one, and warnings about it."""
 
     settings: FlatSettings
@@ -99,7 +97,7 @@ class Request(NamedTuple):
 
 def read_request(
     kind: str, model: type[FlatSettings], items: Sequence[str], *, trust: bool = False
-) -> Request:
+) -> AnalysisRequest:
     """The problem that stands first, if any, with its ``section.key=value``, and the flat settings."""
     from innerloop.experiment.recipe.flat import flat_reading
     from innerloop.experiment.recipe.library import load_recipe, named, shipped_names
@@ -133,19 +131,10 @@ def read_request(
     problems.add(*reading.problems)
     problems.refuse()
     notes = [] if recipe is None else unread(recipe, typed_keys(dotted))
-    return Request(reading.model, recipe, source, notes)
+    return AnalysisRequest(reading.model, recipe, source, notes)
 
 
-def _problems(kind: str, analysis: Analysis, given: list[str]) -> list[str]:
-    """What else is wrong, where an option is misspelt: nothing is imported for it."""
-    try:
-        read_request(kind, analysis.settings, given)
-    except UserError as error:
-        return str(error).splitlines()
-    return []
-
-
-def _refuse(kind: str, analysis: Analysis, request: Request, page: Path | None, save: bool) -> None:
+def _refuse(kind: str, analysis: Analysis, request: AnalysisRequest, page: Path | None, save: bool) -> None:
     """Everything that can be refused before data are opened and anything is computed, at once."""
     problems = Problems()
     if page is not None and request.recipe is not None:
@@ -243,8 +232,7 @@ def _keys(settings: FlatSettings, recipe: str | None) -> list[dict[str, str]]:
 
 def _render(kind: str, result: Result, text: str) -> None:
     if "keys" in result:
-        rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
-        table(f"analyze {kind} key=value", ("key", "default", "takes", "meaning"), rows)
+        table_of_keys(f"analyze {kind} key=value", result["keys"])
         return
     write(text)
     for key in ("page", "run"):

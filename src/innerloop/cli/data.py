@@ -12,7 +12,7 @@ import typer
 from innerloop.cli.options import Json, Quiet
 from innerloop.cli.output import Result, carry_out, pairs, say, table, write
 from innerloop.core.errors import spelling
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 
 app = typer.Typer(
     rich_markup_mode=None,

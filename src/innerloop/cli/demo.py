@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from innerloop.cli.options import Json, Quiet
 from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.core.errors import UserError
-from innerloop.core.words import score_text
+from innerloop.core.formatting import score_text
 
 if TYPE_CHECKING:
     from innerloop.choose.advice import Advice, Row

@@ -41,7 +41,7 @@ def doctor(json: Json = False) -> None:
 
 def examine() -> Result:
     """Everything the doctor sees, with tips."""
-    from innerloop.core.cores import available_cores
+    from innerloop.core.resources import available_cores
 
     torch = _torch()
     report: Result = {
@@ -96,7 +96,7 @@ def _torch() -> dict[str, Any]:
 def _compiler(torch: dict[str, Any]) -> str | None:
     if not torch["works"]:
         return shutil.which(os.environ.get("CXX") or "g++")
-    from innerloop.training.execution.plan import cpp_compiler
+    from innerloop.training.execution.probes import cpp_compiler
 
     return cpp_compiler()
 
@@ -105,7 +105,7 @@ def _trials(torch: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What a process of its own tried out because it may kill the one that does it."""
     if not torch["works"]:
         return {}
-    from innerloop.training.execution.plan import bfloat16_works, compiler_works
+    from innerloop.training.execution.probes import bfloat16_works, compiler_works
 
     tried = {"compiler": compiler_works(), "bfloat16": bfloat16_works()}
     return {name: {"works": outcome.works, "reason": outcome.reason} for name, outcome in tried.items()}

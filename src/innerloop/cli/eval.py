@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, Trust, check_settings
+from innerloop.cli.options import Backbone, Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_evaluation
 from innerloop.core.errors import UserError
-from innerloop.core.words import difference_text, score_text
+from innerloop.core.formatting import difference_text, score_text
 from innerloop.experiment.recipe.judging import has_pictures, with_pictures
 from innerloop.experiment.recipe.library import look_at
 from innerloop.runs.directory import find_run
@@ -26,14 +26,6 @@ Words = Annotated[
         "folder of pictures.",
     ),
 ]
-BackboneOption = Annotated[
-    str | None,
-    typer.Option(
-        "--backbone",
-        metavar="NAME",
-        help="In place of a run: a pretrained network, such as efficientnet-lite0, hf:FOLDER or timm:NAME.",
-    ),
-]
 Against = Annotated[
     str | None,
     typer.Option("--against", help="Another run, judged on the same tasks and compared task by task."),
@@ -42,7 +34,7 @@ Against = Annotated[
 
 def evaluate(
     words: Words = None,
-    backbone: BackboneOption = None,
+    backbone: Backbone = None,
     against: Against = None,
     trust: Trust = False,
     json: Json = False,
@@ -74,7 +66,7 @@ def evaluate(
     JSON: accuracy or mse, ci95, episodes, protocol, drawn, by_step, baselines, changed, notes, file; with
     --against also comparison, with --backbone also run.
     """
-    given = check_settings(words, ("--against", "--backbone", "--trust", "--json", "--help"))
+    given = check_settings(words, evaluate)
     run = None if backbone is not None else _run_of(given)
     if run is not None:
         start_ranks(lambda: look_at(find_run(run), with_pictures(find_run(run), given[1:])[0]).run.ranks)
@@ -127,7 +119,7 @@ def _judged_backbone(backbone: str, against: str | None, words: list[str], trust
         from innerloop.experiment.compare import compare_backbone
 
         return compare_backbone(backbone, other, given, argv=argv, trust=trust).as_dict()
-    from innerloop.classify.backbone_evaluation import judge_backbone
+    from innerloop.experiment.backbone_run import judge_backbone
 
     outcome = judge_backbone(backbone, given, argv=argv).as_dict()
     return {**outcome["metrics"], "run": outcome["run"]}

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
+from innerloop.cli.options import Json, Quiet, Settings, Support, Trust, UnsureBelow, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
-from innerloop.cli.predict_options import Support, UnsureBelow, place_of
+from innerloop.cli.predict import place_of
 from innerloop.cli.ranks import typed_command
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 
 Model = Annotated[
     str,
@@ -29,7 +29,6 @@ Fixed = Annotated[
         "--fixed", help="Leave resizing out of the graph: it takes pictures of the network's own size only."
     ),
 ]
-OPTIONS = ("--support", "--fixed", "--unsure-below", "--trust", "--quiet", "--json", "--help")
 
 
 def export(
@@ -68,7 +67,7 @@ def export(
 
     def work() -> Result:
         """Adapts the model if examples are given, and exports it."""
-        _, _, *given = check_settings([model, str(file), *(settings or [])], OPTIONS)
+        _, _, *given = check_settings([model, str(file), *(settings or [])], export)
         out = user_path(file)
         place = place_of(model, support)
         from innerloop.classify.export import export_model

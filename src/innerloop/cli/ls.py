@@ -11,7 +11,7 @@ from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, console, table, write
 from innerloop.cli.studies import benchmarks
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.words import duration, score_text
+from innerloop.core.formatting import duration, score_text
 from innerloop.runs.manifest import actual_status
 
 SECTIONS = ("recipes", "runs", "benchmarks")

@@ -38,12 +38,11 @@ from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, show_all_characters, write, write_json
 from innerloop.cli.ranks import as_rank, note_command
 from innerloop.cli.studies import STUDIES, study_verb
-from innerloop.core.children import watch_parent
-from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.faults import in_words
+from innerloop.core.child_processes import watch_parent
+from innerloop.core.errors import UserError, did_you_mean, fault_message
 from innerloop.core.interrupts import interrupt_when_told
-from innerloop.core.ranks import LOST, LostRankError, take_place
-from innerloop.core.telling import open_standard_streams, silence
+from innerloop.core.ranks import LOST, LostRankError, take_rank
+from innerloop.core.stderr import open_standard_streams, silence
 from innerloop.experiment.recipe.library import shipped_names
 
 INTERRUPTED = 130
@@ -134,13 +133,13 @@ def main(arguments: list[str] | None = None) -> int:
     watch_parent()
     if given and given[0] in LABOUR:
         _keep_pages()
-    place = take_place()
-    return _run(given) if place is None else as_rank(place, given, _run)
+    here = take_rank()
+    return _run(given) if here is None else as_rank(here, given, _run)
 
 
 def _keep_pages() -> None:
     """A step on pictures else spends a tenth of its time on pages that the last one gave back."""
-    from innerloop.core.heap import keep_freed_memory
+    from innerloop.core.resources import keep_freed_memory
 
     keep_freed_memory()
 
@@ -200,7 +199,7 @@ def _unforeseen(error: BaseException) -> tuple[int, str]:
     """What is neither done nor a user's mistake: a fault of the machine in a sentence, else a crash."""
     if isinstance(error, SystemExit):
         return (error.code if isinstance(error.code, int) else 1), ""
-    if (words := in_words(error)) is not None:
+    if (words := fault_message(error)) is not None:
         return 2, words
     with contextlib.suppress(OSError, ValueError):
         traceback.print_exc()

@@ -6,11 +6,11 @@ import difflib
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from innerloop.core.errors import UserError
+from innerloop.core.errors import Problems, UserError
 
 RecipeName = Annotated[
     str,
@@ -36,42 +36,97 @@ Page = Annotated[
     typer.Option("--page", metavar="FILE.html", help="Where to write the page: one file, for any browser."),
 ]
 
+Keys = Annotated[bool, typer.Option("--keys", help="List the settings of this verb, and stop.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="How many to train at a time; by default one per core."),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
+    ),
+]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        metavar="NAME",
+        help="In place of a run: a pretrained network, such as efficientnet-lite0, hf:FOLDER or timm:NAME.",
+    ),
+]
+Support = Annotated[
+    Path | None,
+    typer.Option(
+        "--support",
+        metavar="DIR",
+        help="A folder with one folder of examples per class. If omitted, the classes are those that a saved "
+        "model has learned.",
+    ),
+]
+UnsureBelow = Annotated[
+    float | None,
+    typer.Option(
+        "--unsure-below",
+        help="Mark predictions that are less probable than this. Default: as saved, else 0.5.",
+        min=0,
+        max=1,
+    ),
+]
+
 # settings such as --steps 5 reach our own message instead of the parser's
 LENIENT = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
 
 
-def _problems_of_recipe_settings(settings: list[str]) -> list[str]:
+def _check_recipe_settings(settings: list[str]) -> None:
     from innerloop.experiment.recipe.settings import item_problems
 
-    return item_problems(settings)
+    problems = Problems()
+    problems.add(*item_problems(settings))
+    problems.refuse()
+
+
+def options_of(verb: Callable[..., None]) -> list[str]:
+    """The long options that a verb takes, by its annotations."""
+    hints = get_type_hints(verb, include_extras=True).values()
+    marks = [mark for hint in hints for mark in getattr(hint, "__metadata__", ())]
+    # typer takes the first name for the default, until it looks at the annotation
+    names: list[Any] = [name for mark in marks for name in (mark.default, *(mark.param_decls or ()))]
+    return [*(name for name in names if isinstance(name, str) and name.startswith("--")), "--help"]
 
 
 def check_settings(
     settings: Sequence[str] | None,
-    options: Sequence[str] = ("--json", "--quiet", "--trust", "--help"),
-    problems: Callable[[list[str]], list[str]] = _problems_of_recipe_settings,
+    verb: Callable[..., None],
+    problems: Callable[[list[str]], object] = _check_recipe_settings,
 ) -> list[str]:
     """The settings as a list; misspelt options among them are named as such, with what else is wrong.
 
     Args:
         settings: as typed.
-        options: what the verb takes.
-        problems: what is wrong with settings, line by line; asked only if an option is misspelt.
+        verb: whose settings these are.
+        problems: raises for what is wrong with the other settings; called only if an option is misspelt.
 
-    >>> check_settings(["--jsn"])
+    >>> def verb(json: Json = False, page: Page = None) -> None: ...
+    >>> check_settings(["--jsn"], verb)
     Traceback (most recent call last):
     innerloop.core.errors.UserError: there is no option --jsn (did you mean '--json'?)
-    >>> check_settings(["page=a.html"], ["--page"])
+    >>> check_settings(["page=a.html"], verb)
     Traceback (most recent call last):
     innerloop.core.errors.UserError: 'page' is an option: write --page a.html
     """
-    given = list(settings or [])
+    given, options = list(settings or []), options_of(verb)
     dashed = [item for item in given if item.startswith("-")]
     close = {item: difflib.get_close_matches(item, options, n=1, cutoff=0.75) for item in dashed}
     lines = [f"there is no option {item} (did you mean '{near[0]}'?)" for item, near in close.items() if near]
     pages = [item for item in given if item.startswith("page=") and "--page" in options]
     lines += [f"'page' is an option: write --page {shlex.quote(item[len('page=') :])}" for item in pages]
-    if lines:
-        rest = [item for item in given if not close.get(item) and item not in pages]
-        raise UserError("\n".join([*lines, *problems(rest)]))
-    return given
+    if not lines:
+        return given
+    wrong = Problems()
+    wrong.add(*lines)
+    with wrong.collect():
+        problems([item for item in given if not close.get(item) and item not in pages])
+    raise UserError("\n".join(wrong.lines))

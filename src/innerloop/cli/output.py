@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from innerloop.core.files import json_line
-from innerloop.core.telling import shown, tell
+from innerloop.core.formatting import visible_text
+from innerloop.core.stderr import tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +46,7 @@ def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Resul
 
 def write(text: str) -> None:
     """A line on standard output; what would steer a terminal is escaped, enormous names are shortened."""
-    sys.stdout.write(shown(text, LONGEST).rstrip("\n") + "\n")
+    sys.stdout.write(visible_text(text, LONGEST).rstrip("\n") + "\n")
     sys.stdout.flush()
 
 
@@ -77,7 +78,7 @@ def write_part(title: str, sentences: Iterable[str]) -> None:
 def write_json(value: Any) -> None:
     """A line of JSON on standard output, whatever characters that can show and whatever would steer it."""
     line = json_line(value, sys.stdout.encoding or "utf-8")
-    sys.stdout.write((line if shown(line) == line else json_line(value, "ascii")) + "\n")
+    sys.stdout.write((line if visible_text(line) == line else json_line(value, "ascii")) + "\n")
     sys.stdout.flush()
 
 
@@ -119,8 +120,14 @@ def table(
     for index, column in enumerate(columns):
         made.add_column(column, justify="right" if column in right else "left", no_wrap=index == 0)
     for row in rows:
-        made.add_row(*(Text(shown(cell, LONGEST)) for cell in row))
+        made.add_row(*(Text(visible_text(cell, LONGEST)) for cell in row))
     console().print(made)
+
+
+def table_of_keys(title: str, keys: Sequence[Result]) -> None:
+    """Print settings with their defaults, what they take and what they mean."""
+    columns = ("key", "default", "takes", "meaning")
+    table(title, columns, [[row[column] for column in columns] for row in keys])
 
 
 def pairs(rows: Mapping[str, object]) -> None:

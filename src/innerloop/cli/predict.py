@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from innerloop.cli.options import Json, Page, Quiet, Trust, check_settings
+import typer
+
+from innerloop.cli.options import Backbone, Json, Page, Quiet, Support, Trust, UnsureBelow, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
-from innerloop.cli.predict_options import (
-    OPTIONS,
-    BackboneOption,
-    Csv,
-    ModelOption,
-    RunOption,
-    Save,
-    Support,
-    Truth,
-    UnsureBelow,
-    Words,
-    names_a_model,
-    place_of,
-)
 from innerloop.cli.ranks import typed_command
 from innerloop.core.errors import UserError
-from innerloop.core.faults import shortened
-from innerloop.core.place import user_path
+from innerloop.core.formatting import shorten
+from innerloop.core.paths import user_path
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL] PICTURE…",
+        help="Pictures or folders of them; key=value settings may be among them. A run (its path, the "
+        "beginning of its name, or `last`) or a saved model may come first.",
+    ),
+]
+RunOption = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="The network of a run, which adapts as trained.")
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="FILE", help="A .safetensors file, written by --save or in Python."),
+]
+Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the labels as a table.")]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Keep what was learned, for `predict --model FILE` and `export`, with a card beside it.",
+    ),
+]
+Truth = Annotated[
+    bool,
+    typer.Option(
+        "--truth",
+        help="The pictures' folders name their classes: also say how many labels are right.",
+    ),
+]
 
 
 def predict(
@@ -32,7 +53,7 @@ def predict(
     support: Support = None,
     run: RunOption = None,
     model: ModelOption = None,
-    backbone: BackboneOption = None,
+    backbone: Backbone = None,
     unsure_below: UnsureBelow = None,
     csv: Csv = None,
     page: Page = None,
@@ -54,11 +75,12 @@ def predict(
       innerloop predict --backbone hf:my-dinov2/ --support my-classes/ holiday/*.jpg
       innerloop predict --run last --support my-classes/ unsorted/ eval.head=logistic
 
-    Without a run or a model, features of a pretrained network are computed (each picture once: they are
-    kept), and a head is fitted to the examples. It also says how often it will be right, from examples that
-    are left out in turn, and calibrates its probabilities by them. A picture is unsure if its label is not
-    probable enough, or if it is unknown: farther from every class than examples are from theirs. --page shows
-    the pictures, the least sure first, the examples, what is confused, and how often it is right.
+    Without a run or a model, features of a pretrained network are computed (efficientnet-lite0 by default;
+    each picture once: they are kept), and a head is fitted to the examples. It also says how often it will be
+    right, from examples that are left out in turn, and calibrates its probabilities by them. A picture is
+    unsure if its label is not probable enough, or if it is unknown: farther from every class than examples
+    are from theirs. --page shows the pictures, the least sure first, the examples, what is confused, and how
+    often it is right.
 
     \b
     JSON: predictions (file, label, probability, unsure, unknown, probabilities), expected (accuracy, low,
@@ -69,7 +91,7 @@ def predict(
 
     def work() -> Result:
         """Finds the network, learns the classes, and labels the pictures."""
-        given = check_settings(words, OPTIONS)
+        given = check_settings(words, predict)
         settings = [item for item in given if "=" in item and not Path(item).exists()]
         pictures = [item for item in given if item not in settings]
         _refuse_several(run, model, backbone)
@@ -104,12 +126,41 @@ def predict(
     carry_out(json, work, _render)
 
 
+def names_a_model(word: str) -> bool:
+    """Whether the first word is a run or a model, and not a picture or a folder of them, there or not."""
+    from innerloop.data.pictures import is_picture
+    from innerloop.runs.directory import is_run
+
+    path = user_path(word)
+    if path.is_dir():
+        return is_run(path)
+    return not (is_picture(path.name) or word.endswith(("/", os.sep)))
+
+
+def place_of(network: str, support: Path | None) -> Path:
+    """The run or the file that is meant.
+
+    Args:
+        network: as typed.
+        support: a folder of examples; a run knows no classes without one.
+    """
+    from innerloop.classify.model_path import find_model
+
+    place = find_model(network)
+    if support is None and place.is_dir():
+        raise UserError(
+            f"{place} is a run, which has not learned your classes: add --support DIR, a folder with one "
+            "folder of labelled pictures per class."
+        )
+    return place
+
+
 SHOWN = 5
 """Classes that the score by folders names, the worst ones."""
 LONGEST = 300
 """Characters of a class on a terminal; no folder's has as many, one in a saved model may have millions."""
 NAMING = ("classes", "support", "expected", "copies", "truth")
-"""Parts of the answer that name classes; paths of files are never shortened."""
+"""Parts of the answer that name classes; paths of files are never shorten."""
 
 
 def _refuse_several(*named: str | None) -> None:
@@ -120,7 +171,7 @@ def _refuse_several(*named: str | None) -> None:
 def _short(value: Any) -> Any:
     """The same with the middle of enormous names left out."""
     if isinstance(value, str):
-        return shortened(value, LONGEST)
+        return shorten(value, LONGEST)
     if isinstance(value, dict):
         return {_short(key): _short(item) for key, item in value.items()}
     return [_short(item) for item in value] if isinstance(value, list) else value

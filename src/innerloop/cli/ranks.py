@@ -20,11 +20,11 @@ from pathlib import Path
 import typer
 
 from innerloop.cli.output import say, write
-from innerloop.core.children import ends_with_parent, python_command
-from innerloop.core.cores import available_cores
+from innerloop.core.child_processes import ends_with_parent, python_command
 from innerloop.core.errors import UserError
 from innerloop.core.files import json_line
-from innerloop.core.ranks import ATTEMPT, JOB, LOST, STORE, LostRankError, Place
+from innerloop.core.ranks import ATTEMPT, JOB, LOST, STORE, LostRankError, Rank
+from innerloop.core.resources import available_cores
 
 RESTARTS = 3
 """How often lost ranks are started again before the command gives up."""
@@ -154,29 +154,29 @@ def ranks_wanted(read: Callable[[], int]) -> int:
 RANKED = ("train", "resume", "eval")
 """Verbs whose work ranks share. Of any other, rank 0 does all."""
 
-_PLACE: list[Place] = []  # that of this process, while it carries out a command
+_RANK: list[Rank] = []  # that of this process, while it carries out a command
 _COMMAND: list[str] = []  # what it carries out, without its name
 
 
-def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> int:
+def as_rank(here: Rank, given: list[str], run: Callable[[list[str]], int]) -> int:
     """Carries out a command among other ranks: rank 0 does what it says, and the others do their share.
 
     Args:
-        place: of this process.
+        here: of this process.
         given: the command without its name.
         run: carries out a command, and returns its exit code.
     """
     if not given or given[0] not in RANKED:
-        return 0 if place.rank else run(given)
+        return 0 if here.rank else run(given)
     from innerloop.experiment.following import carry_out
     from innerloop.experiment.together import follow, leading
 
     try:
-        if place.rank:
-            code, whole = follow(place, carry_out)
+        if here.rank:
+            code, whole = follow(here, carry_out)
         else:
-            with leading(place) as group:
-                code = _lead(place, group.recall(), given, run)
+            with leading(here) as group:
+                code = _lead(here, group.recall(), given, run)
             whole = group.whole
     except LostRankError as error:  # they never met
         say(f"error: {error}")
@@ -186,14 +186,14 @@ def as_rank(place: Place, given: list[str], run: Callable[[list[str]], int]) -> 
     return code
 
 
-def _lead(place: Place, earlier: str | None, given: list[str], run: Callable[[list[str]], int]) -> int:
-    _PLACE.append(place)
+def _lead(here: Rank, earlier: str | None, given: list[str], run: Callable[[list[str]], int]) -> int:
+    _RANK.append(here)
     try:
         if given[0] == "train" and earlier is not None:
             return _go_on(Path(earlier), given, run)
         return run(given)
     finally:
-        _PLACE.clear()
+        _RANK.clear()
 
 
 def _go_on(earlier: Path, given: list[str], run: Callable[[list[str]], int]) -> int:
@@ -232,14 +232,14 @@ def start_ranks(read: Callable[[], int]) -> None:
     wanted = ranks_wanted(read)
     if wanted == 1:
         return
-    if not _PLACE and os.name == "nt":
+    if not _RANK and os.name == "nt":
         raise UserError(
             f"run.ranks={wanted} cannot start processes on Windows: `torchrun --nproc-per-node={wanted} -m "
             "innerloop …` with the same command does, without run.ranks."
         )
-    if not _PLACE:
+    if not _RANK:
         raise typer.Exit(launch(list(_COMMAND), wanted))
-    here = _PLACE[0].size
+    here = _RANK[0].size
     if here != wanted:
         raise UserError(
             f"run.ranks={wanted}, and the command was started on {here} ranks: leave out run.ranks under "

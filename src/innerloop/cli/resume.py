@@ -47,7 +47,7 @@ def resume(
     \b
     JSON: run, steps, metrics, tasks_per_second.
     """
-    if check_settings(settings):
+    if check_settings(settings, resume):
         raise UserError(
             "resume takes a run and nothing else: to change settings, start a new run with "
             f"`innerloop train {run} {' '.join(settings or [])}`."
@@ -58,7 +58,7 @@ def resume(
     def work() -> Result:
         """Goes on with the advice, the search or the training."""
         place = find_run(run)
-        from innerloop.choose.records import is_advice, is_search
+        from innerloop.choose.session import is_advice, is_search
 
         if is_search(place):
             from innerloop.choose.network_search import resume_search

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from innerloop.cli.options import Json, Quiet, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, table, write
-from innerloop.core.errors import UserError
-from innerloop.core.words import duration, score_text
-
-if TYPE_CHECKING:
-    from innerloop.choose.request import Request
-    from innerloop.choose.settings import SpaceSettings
+from innerloop.cli.options import Cluster, Jobs, Json, Keys, Quiet, Settings, Trust, check_settings
+from innerloop.cli.output import Result, carry_out, table, table_of_keys, write
+from innerloop.core.formatting import duration, score_text
 
 Source = Annotated[
     str,
@@ -24,23 +19,10 @@ Source = Annotated[
         help="A dataset, a folder of pictures, an .npz file; or a recipe, its file, a run.",
     ),
 ]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Candidates at a time; by default one per core.")
-]
 Check = Annotated[
     bool,
     typer.Option("--validate", help="Do not search; report how well every score predicts on these data."),
 ]
-Keys = Annotated[bool, typer.Option("--keys", help="List the settings of a search and stop.")]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="ADDRESS",
-        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
-    ),
-]
-OPTIONS = ("--json", "--quiet", "--trust", "--help", "--jobs", "--validate", "--keys", "--cluster")
 
 
 def search(
@@ -87,41 +69,26 @@ def search(
 
     def work() -> Result:
         """Lists the settings, or searches."""
-        given = check_settings(settings, OPTIONS, lambda rest: _problems(source, rest, validate))
-        if keys:
-            from innerloop.choose.request import search_keys
+        from innerloop.choose.request import read_search, search_keys
 
+        given = check_settings(settings, search, lambda rest: read_search(source, rest, validate=validate))
+        if keys:
             return {"keys": search_keys(validate, given)}
-        asked = _understood(source, settings or [], validate, trust)
+        asked = read_search(source, given, validate=validate, trust=trust)
         argv = ["innerloop", *sys.argv[1:]]
         from innerloop.choose.network_search import search_networks
 
         return search_networks(
-            asked, validate=validate, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began
+            asked, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began
         ).as_dict()
 
     carry_out(json, work, render_search)
 
 
-def _understood(source: str, given: list[str], validate: bool, trust: bool = False) -> Request[SpaceSettings]:
-    from innerloop.choose.request import read_search
-
-    return read_search(source, given, validate=validate, trust=trust)
-
-
-def _problems(source: str, given: list[str], validate: bool) -> list[str]:
-    try:
-        _understood(source, given, validate)
-    except UserError as error:
-        return str(error).splitlines()
-    return []
-
-
 def render_search(result: Result) -> None:
     """What a search or a validation found, for people."""
     if "keys" in result:
-        rows = [(row["key"], row["default"], row["takes"], row["meaning"]) for row in result["keys"]]
-        table("innerloop search DATA key=value", ("key", "default", "takes", "meaning"), rows)
+        table_of_keys("innerloop search DATA key=value", result["keys"])
         return
     (_render_validation if result["validate"] else _render_race)(result)
     over = result["over_budget"]

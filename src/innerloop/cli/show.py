@@ -11,7 +11,7 @@ from innerloop.cli.options import Json, Settings, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, table, write
 from innerloop.cli.train import render_steps
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.runs.manifest import actual_status
 
 Name = Annotated[
@@ -37,7 +37,7 @@ def show(name: Name = None, settings: Settings = None, schema: Schema = False, j
     JSON: recipe and toml; or settings (key, takes, default, value, description, unread); or run, status,
     evaluations.
     """
-    given = check_settings(settings, ("--json", "--schema", "--help"))
+    given = check_settings(settings, show)
 
     def work() -> Result:
         """Gathers what is asked for."""

@@ -6,22 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
+from innerloop.cli.options import Cluster, Jobs, Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, table, write
-from innerloop.core.words import difference_text, score_text
+from innerloop.core.formatting import difference_text, score_text
 
-Jobs = Annotated[
-    int | None,
-    typer.Option("--jobs", "-j", min=1, help="Runs at a time, by default one per core; jobs of slurm."),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="ADDRESS",
-        help="Train on the workers of a Dask scheduler (tcp://host:8786, or its file), or on slurm.",
-    ),
-]
 Trials = Annotated[
     int | None,
     typer.Option("--trials", help="Draw this many runs from the ranges and lists."),
@@ -34,10 +22,6 @@ Prune = Annotated[
     bool,
     typer.Option("--prune", help="Stop runs that are clearly worse than finished ones at a validation."),
 ]
-OPTIONS = (
-    *("--json", "--quiet", "--trust", "--jobs", "--help"),
-    *("--cluster", "--trials", "--sampler", "--prune"),
-)
 
 
 def sweep(
@@ -82,7 +66,7 @@ def sweep(
     \b
     JSON: folder, runs, table, notes; with --trials also drawn, report.
     """
-    given = check_settings(settings, OPTIONS)
+    given = check_settings(settings, sweep)
 
     def work() -> Result:
         """Carries out the sweep."""

@@ -7,7 +7,7 @@ import sys
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, write
 from innerloop.cli.ranks import start_ranks
-from innerloop.core.words import score_text
+from innerloop.core.formatting import score_text
 from innerloop.experiment.recipe.library import read_recipe
 
 
@@ -39,7 +39,7 @@ def train(
     \b
     JSON: run, steps, metrics, tasks_per_second, notes.
     """
-    given = check_settings(settings)
+    given = check_settings(settings, train)
     start_ranks(lambda: read_recipe(recipe, given).run.ranks)
 
     def work() -> Result:

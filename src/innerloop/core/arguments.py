@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 from torch import Tensor
 
 from innerloop.core.errors import Problems
-from innerloop.core.faults import shortened
+from innerloop.core.formatting import shorten
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,9 +122,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             if value is None and ruled[name] is None:
                 continue
             if (wanted := _RULES[name](value)) is not None:
-                shown = (
-                    shortened(repr(value)) if isinstance(value, (str, int, float)) else type(value).__name__
-                )
+                shown = shorten(repr(value)) if isinstance(value, (str, int, float)) else type(value).__name__
                 problems.add(f"{_called(function)}: {name}={shown} must be {wanted}.")
         problems.refuse()
         return function(*args, **kwargs)

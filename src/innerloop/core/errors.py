@@ -1,4 +1,6 @@
-"""The one exception a user is meant to read. Imports no library, so the command can start quickly.
+"""The one exception a user is meant to read, and what a machine does to a program, in a sentence.
+
+Imports no library, so the command can start quickly.
 
 A message may name arguments: "set {clip}=10" with ``names=("clip",)``. It reads as a caller in Python knows
 them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``).
@@ -7,16 +9,42 @@ them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+from innerloop.core.formatting import printable, shorten
 
 _TABLE: ContextVar[Mapping[str, str]] = ContextVar("spelling", default={})  # noqa: B039 (never changed in place)
 _ALIKE = 0.6
 """Names that are less alike are not suggested."""
 _SAME_WORD = 0.8
 """A word that is this much like another is that word, perhaps misspelt."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MEANINGS = {
+    **dict.fromkeys(_FULL, "the disk is full: free some space, or write to another disk"),
+    **dict.fromkeys(
+        _FORBIDDEN, "it may not be read or written: change its permissions, or use another folder"
+    ),
+    errno.ENAMETOOLONG: "the name is too long: use a shorter one",
+    errno.ELOOP: "it is a link that leads to itself: remove it",
+    errno.ENOTDIR: "a part of it is a file and not a folder: use another place",
+    errno.EISDIR: "it is a folder where a file is wanted: move it away",
+    errno.EMFILE: "too many files are open: raise the limit with `ulimit -n`",
+    errno.ENFILE: "too many files are open on this machine: close some programs",
+    errno.EIO: "the disk does not answer (input/output error): copy what is on it to another one",
+    errno.ESTALE: "the network disk has lost it (stale file handle): try again",
+    errno.ENOMEM: "there is not enough memory: use smaller batches or chunks, or fewer threads",
+}
+_NO_MEMORY = re.compile(
+    r"can't allocate memory|not enough memory|out of memory|cannot allocate memory|unable to allocate", re.I
+)
 
 
 class UserError(Exception):
@@ -166,3 +194,36 @@ def _likeness(typed: str, name: str) -> float:
     found = [max(difflib.SequenceMatcher(None, word, other).ratio() for other in theirs) for word in words]
     left_out = (len(theirs) - len(words)) / 100  # of two names with all words, the shorter one
     return max(as_text, sum(found) / len(found) - left_out) if min(found) >= _SAME_WORD else as_text
+
+
+def fault_message(error: BaseException) -> str | None:
+    """A sentence with the fix, if the machine or the file system is the reason; None for all other errors.
+
+    >>> fault_message(OSError(errno.ENOSPC, "No space left on device", "runs/a"))
+    'runs/a: the disk is full: free some space, or write to another disk.'
+    >>> fault_message(KeyError("a")) is None
+    True
+    """
+    if isinstance(error, OSError) and error.errno in _MEANINGS:
+        name = error.filename if error.filename is not None else ""
+        begin = f"{shorten(printable(name))}: " if name != "" else ""
+        return f"{begin}{_MEANINGS[error.errno]}."
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return f"{_MEANINGS[errno.ENOMEM]}."
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        return f"{not_utf8(error.object)}."
+    if isinstance(error, ValueError) and str(error).startswith("embedded null"):
+        return "a name holds a zero byte, which no file can have: leave it out."
+    return None
+
+
+def not_utf8(name: str) -> str:
+    """Why a file's name cannot be written as text, and what to do: rename it, or set another locale."""
+    try:
+        proper = os.fsencode(name).decode()
+    except UnicodeError:
+        return f"the name {shorten(printable(name))} is not UTF-8: rename it"
+    return (
+        f"the name {shorten(printable(proper))} cannot be read in this locale, whose file names are "
+        f"{sys.getfilesystemencoding()}: set LC_ALL=C.UTF-8, or PYTHONUTF8=1"
+    )

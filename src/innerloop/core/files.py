@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import UserError
-from innerloop.core.faults import in_words
+from innerloop.core.errors import UserError, fault_message
 
 
 def plain(value: Any) -> Any:
@@ -183,7 +182,7 @@ def check_plain_file(path: Path) -> None:
 
 
 def _unreadable(path: Path, error: Exception) -> DamagedFileError:
-    return DamagedFileError((in_words(error) or f"{path} cannot be read ({error})").rstrip("."))
+    return DamagedFileError((fault_message(error) or f"{path} cannot be read ({error})").rstrip("."))
 
 
 def umask() -> int:

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.faults import printable
-from innerloop.core.telling import tell
+from innerloop.core.formatting import printable
+from innerloop.core.stderr import tell
 
 _PLAIN_TIMM = re.compile(r"timm:[\w.]+")
 

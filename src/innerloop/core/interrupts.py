@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from innerloop.core.telling import tell
+from innerloop.core.stderr import tell
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 AGAIN, OFTEN = 0.05, 100

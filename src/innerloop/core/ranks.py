@@ -27,7 +27,7 @@ class LostRankError(RuntimeError):
         self.hung = hung
 
 
-class Place(NamedTuple):
+class Rank(NamedTuple):
     """One process among several that share the work of a run."""
 
     rank: int
@@ -42,15 +42,15 @@ class Place(NamedTuple):
     hosted: bool = False
 
 
-def take_place(environment: MutableMapping[str, str] | None = None) -> Place | None:
-    """This process's place, taken out of the environment: processes that it starts are no ranks.
+def take_rank(environment: MutableMapping[str, str] | None = None) -> Rank | None:
+    """This process's rank, taken out of the environment: processes that it starts are no ranks.
 
     None where it is alone.
 
     >>> given = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    >>> take_place(given).rank, "RANK" in given
+    >>> take_rank(given).rank, "RANK" in given
     (1, False)
-    >>> take_place({"RANK": "0", "WORLD_SIZE": "1", STORE: "file"}) is None
+    >>> take_rank({"RANK": "0", "WORLD_SIZE": "1", STORE: "file"}) is None
     True
     """
     variables = os.environ if environment is None else environment
@@ -59,7 +59,7 @@ def take_place(environment: MutableMapping[str, str] | None = None) -> Place | N
     numbers = [taken["RANK"], taken["WORLD_SIZE"]]
     if not meets or not all(number.isdecimal() for number in numbers) or int(taken["WORLD_SIZE"]) < 2:
         return None
-    return Place(
+    return Rank(
         rank=int(taken["RANK"]),
         size=int(taken["WORLD_SIZE"]),
         local_rank=int(taken["LOCAL_RANK"] or 0),

@@ -26,7 +26,7 @@ class Published(NamedTuple):
     md5_source: str
 
 
-class Entry(NamedTuple):
+class CatalogueEntry(NamedTuple):
     """A row of the catalogue."""
 
     name: str
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     split: str | None
 
 
-class Classes(NamedTuple):
+class ClassList(NamedTuple):
     """Class names in catalogue order, their groups, and the published splits by name."""
 
     names: tuple[str, ...]
@@ -59,7 +59,7 @@ class Classes(NamedTuple):
 
 
 @cache
-def catalogue() -> dict[str, Entry]:
+def catalogue() -> dict[str, CatalogueEntry]:
     """Every dataset that can be fetched or adopted by name: those of the files in ``shipped``.
 
     >>> catalogue()["omniglot"].classes
@@ -73,7 +73,7 @@ def catalogue() -> dict[str, Entry]:
     return {name: _entry(name, row) for name, row in sorted(rows.items())}
 
 
-def find_entry(name: str) -> Entry:
+def find_entry(name: str) -> CatalogueEntry:
     """The row of a dataset."""
     known = catalogue()
     if name not in known:
@@ -84,14 +84,14 @@ def find_entry(name: str) -> Entry:
 
 
 @cache
-def class_list(name: str) -> Classes:
+def class_list(name: str) -> ClassList:
     """Classes and splits as published.
 
     >>> [len(names) for names in class_list("cifar100").splits["fc100"].values()]
     [60, 20, 20]
     """
     table = _shipped(name)
-    return Classes(
+    return ClassList(
         tuple(table["classes"]),
         tuple(table["groups"]) if table.get("groups") else None,
         tuple(table.get("group_names", ())),
@@ -103,7 +103,7 @@ def class_list(name: str) -> Classes:
     )
 
 
-def published_splits(entry: Entry, which: str | None = None) -> dict[str, NDArray[np.int64]]:
+def published_splits(entry: CatalogueEntry, which: str | None = None) -> dict[str, NDArray[np.int64]]:
     """Class numbers of every part of a split; all classes as one part where the dataset has no split."""
     classes = class_list(entry.class_list)
     split = which or entry.split
@@ -121,13 +121,13 @@ def published_splits(entry: Entry, which: str | None = None) -> dict[str, NDArra
     }
 
 
-def _entry(name: str, row: dict[str, Any]) -> Entry:
+def _entry(name: str, row: dict[str, Any]) -> CatalogueEntry:
     known = {
         **row,
         "archives": tuple(Published(**archive) for archive in row["archives"]),
         "shape": tuple(row["shape"]),
     }
-    return Entry(name=name, **known)
+    return CatalogueEntry(name=name, **known)
 
 
 def _shipped(name: str) -> dict[str, Any]:

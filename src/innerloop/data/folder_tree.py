@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from innerloop.core.errors import Problems, UserError
-from innerloop.core.faults import not_utf8
+from innerloop.core.errors import Problems, UserError, not_utf8
 from innerloop.data.hashing import text_hash
 from innerloop.data.pictures import is_picture, is_taken_for_picture
 from innerloop.data.splits import WORDS, Splits
 
 
-class Found(NamedTuple):
+class PictureFile(NamedTuple):
     """A picture file: path inside the folder, bytes, time of change."""
 
     path: str
@@ -22,16 +21,16 @@ class Found(NamedTuple):
     changed: int
 
 
-class Scanned(NamedTuple):
+class FolderContents(NamedTuple):
     """What a folder holds."""
 
-    files: list[Found]
+    files: list[PictureFile]
     empty: list[str]
 
 
-def scan(root: Path) -> Scanned:
+def scan(root: Path) -> FolderContents:
     """Every picture file below ``root``; hidden folders and files are left alone."""
-    pictures: list[Found] = []
+    pictures: list[PictureFile] = []
     empty: list[str] = []
     seen: set[tuple[int, int]] = set()
     for folder, inner, names in os.walk(root, followlinks=True, onerror=_unlistable):
@@ -48,7 +47,7 @@ def scan(root: Path) -> Scanned:
             empty.append(_name(root, Path(folder)))
     if not pictures:
         raise UserError(f"{root} holds no pictures: it needs one folder per class with pictures in it.")
-    return Scanned(sorted(pictures), sorted(empty))
+    return FolderContents(sorted(pictures), sorted(empty))
 
 
 def holds_pictures(root: Path) -> bool:
@@ -60,19 +59,19 @@ def holds_pictures(root: Path) -> bool:
     return False
 
 
-def fingerprint(root: Path, scanned: Scanned, *more: Any) -> str:
+def fingerprint(root: Path, scanned: FolderContents, *more: Any) -> str:
     """Changes when a picture is added, removed or written, or an option is another."""
     lines = [f"{item.path}\t{item.size}\t{item.changed}" for item in scanned.files]
     return text_hash("folder", str(root.resolve()), repr(more), *lines, *scanned.empty)
 
 
-def _found(root: Path, path: Path) -> Found:
+def _found(root: Path, path: Path) -> PictureFile:
     name = _name(root, path)
     try:
         state = path.stat()
     except OSError:  # a link to nowhere, or to itself: looking at it says so, and it may be left out
-        return Found(name, 0, 0)
-    return Found(name, state.st_size, state.st_mtime_ns)
+        return PictureFile(name, 0, 0)
+    return PictureFile(name, state.st_size, state.st_mtime_ns)
 
 
 def _name(root: Path, path: Path) -> str:

@@ -15,18 +15,25 @@ import PIL
 from innerloop._version import __version__
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.data.archives import Archive
-from innerloop.data.catalogue import EMBEDDED, UNKNOWN, Classes, Entry, catalogue, class_list, find_entry
+from innerloop.data.arrays import npz_layout
+from innerloop.data.catalogue import (
+    EMBEDDED,
+    UNKNOWN,
+    CatalogueEntry,
+    ClassList,
+    catalogue,
+    class_list,
+    find_entry,
+)
 from innerloop.data.folder import FolderOptions, folder_layout
 from innerloop.data.folder_tree import scan
 from innerloop.data.hashing import content_hash, file_hash
 from innerloop.data.layouts import read_layout
 from innerloop.data.layouts.layout import Layout, Progress, silent, where
 from innerloop.data.listing import Got, Origin, Stored
-from innerloop.data.npz_layout import npz_layout
 from innerloop.data.place import data_folder, is_name
 from innerloop.data.source import map_array
-from innerloop.data.store import IMAGES, Index, build_store, read_index
-from innerloop.data.workspace import workspace
+from innerloop.data.store import IMAGES, Index, build_store, read_index, workspace
 
 OWN = "your own"
 
@@ -60,7 +67,11 @@ def get(
 
 
 def adopt(
-    entry: Entry, classes: Classes, paths: Sequence[Path], folder: Path, progress: Progress = silent
+    entry: CatalogueEntry,
+    classes: ClassList,
+    paths: Sequence[Path],
+    folder: Path,
+    progress: Progress = silent,
 ) -> Index:
     """Convert local archives into a store at ``folder``, if they hold what the catalogue says."""
     archives = [Archive(path) for path in paths]
@@ -117,7 +128,7 @@ def summary(name: str, index: Index, folder: Path) -> Stored:
     )
 
 
-def how_to_get(entry: Entry) -> str:
+def how_to_get(entry: CatalogueEntry) -> str:
     """The sentence for a dataset that is not there."""
     given = " ".join(f"--from {archive.file}" for archive in entry.archives) or "--from FILES"
     adopt_it = f"`innerloop data get {entry.name} {given}` adopts your copy"
@@ -167,7 +178,7 @@ def _adopt_own(
     return build_store(folder, layout, facts, progress=progress, replace=True)
 
 
-def _fetch(entry: Entry, folder: Path, progress: Progress) -> Index:
+def _fetch(entry: CatalogueEntry, folder: Path, progress: Progress) -> Index:
     if not entry.archives:
         raise UserError(how_to_get(entry))
     given = " ".join(f"--from {archive.file}" for archive in entry.archives)
@@ -218,7 +229,7 @@ REPACKED: Final = "repacked"
 UNCONFIRMED: Final = "unconfirmed"
 
 
-def origin(archive: Archive, entry: Entry) -> Origin:
+def origin(archive: Archive, entry: CatalogueEntry) -> Origin:
     """What was given, and whether its checksum is the published one."""
     known = {published.md5: published for published in entry.archives if published.md5 != UNKNOWN}
     record: Origin = {"file": archive.path.name, "kind": archive.kind}
@@ -237,14 +248,14 @@ def origin(archive: Archive, entry: Entry) -> Origin:
     }
 
 
-def status(entry: Entry, given: Sequence[Origin]) -> str:
+def status(entry: CatalogueEntry, given: Sequence[Origin]) -> str:
     """How sure we are: the publisher's own bytes, the right content in other bytes, or only the counts."""
     if given and all(record.get("published") for record in given):
         return AS_PUBLISHED
     return UNCONFIRMED if entry.content_sha256 == UNKNOWN else REPACKED
 
 
-def check_counts(entry: Entry, layout: Layout, given: str) -> None:
+def check_counts(entry: CatalogueEntry, layout: Layout, given: str) -> None:
     """Refuse the wrong numbers of classes or pictures."""
     classes, images = len(layout.class_names), sum(layout.counts)
     if (classes, images) != (entry.classes, entry.images):
@@ -260,7 +271,7 @@ def check_counts(entry: Entry, layout: Layout, given: str) -> None:
         )
 
 
-def check_content(entry: Entry, content: str, decoded: str | None, given: str) -> None:
+def check_content(entry: CatalogueEntry, content: str, decoded: str | None, given: str) -> None:
     """Refuse the wrong pixels, where the right ones are known."""
     if decoded is not None and entry.decoded_sha256 not in (UNKNOWN, None, decoded):
         raise UserError(

@@ -12,8 +12,7 @@ from innerloop.core.errors import UserError
 from innerloop.data.catalogue import EMBEDDED, UNKNOWN, Published, catalogue
 from innerloop.data.place import data_folder, is_name
 from innerloop.data.source import ImageSource
-from innerloop.data.store import INDEX, read_index
-from innerloop.data.workspace import put_all_back
+from innerloop.data.store import INDEX, put_all_back, read_index
 
 
 class Origin(TypedDict, total=False):

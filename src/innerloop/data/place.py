@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from innerloop.core.place import user_cache, user_path
+from innerloop.core.paths import user_cache, user_path
 
 
 def data_folder() -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.faults import printable, shortened
+from innerloop.core.formatting import printable, shorten
 from innerloop.data.hashing import text_hash
 
 Splits = dict[str, tuple[int, ...]]
@@ -95,7 +95,7 @@ def named_splits(listed: Mapping[str, Sequence[Any]], class_names: Sequence[str]
         part = WORDS.get(str(word).lower(), str(word))
         for name in names:
             if str(name) not in number:
-                shown = shortened(printable(name))
+                shown = shorten(printable(name))
                 raise UserError(
                     f"{origin} names the class '{shown}'{did_you_mean(shown, number)}, which is not there."
                 )

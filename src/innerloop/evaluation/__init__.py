@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from innerloop.evaluation.heads import HEADS as HEADS
     from innerloop.evaluation.heads import fit_heads as fit_heads
     from innerloop.evaluation.heads import head_scores as head_scores
-    from innerloop.evaluation.labelling import Predicted as Predicted
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import ByOrder as ByOrder
     from innerloop.evaluation.scores import Evaluation as Evaluation
+    from innerloop.evaluation.scores import Predicted as Predicted
     from innerloop.evaluation.scores import by_label_order as by_label_order
     from innerloop.evaluation.scores import evaluate as evaluate
 else:
@@ -30,8 +30,7 @@ else:
             "innerloop.evaluation.episodes": "Episodes",
             "innerloop.evaluation.frozen": "evaluate_features evaluate_head",
             "innerloop.evaluation.heads": "HEADS fit_heads head_scores",
-            "innerloop.evaluation.scores": "ByOrder Evaluation by_label_order evaluate",
-            "innerloop.evaluation.labelling": "Predicted",
+            "innerloop.evaluation.scores": "ByOrder Evaluation Predicted by_label_order evaluate",
             "innerloop.evaluation.protocol": "Protocol",
         },
     )

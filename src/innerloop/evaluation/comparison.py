@@ -40,7 +40,7 @@ class Comparison(NamedTuple):
 
 
 @runtime_checkable
-class Scored(Protocol):
+class EpisodeScores(Protocol):
     """What an :class:`Evaluation`, or the result of ``Run.evaluate``, has for a comparison."""
 
     @property
@@ -57,7 +57,9 @@ class Scored(Protocol):
 
 
 def compare(
-    first: Scored | Sequence[float], second: Scored | Sequence[float], higher_is_better: bool | None = None
+    first: EpisodeScores | Sequence[float],
+    second: EpisodeScores | Sequence[float],
+    higher_is_better: bool | None = None,
 ) -> Comparison:
     """Which of two is better on the episodes that both saw.
 
@@ -74,12 +76,12 @@ def compare(
     >>> compare([0.6, 0.8, 0.5], [0.5, 0.7, 0.4]).verdict      # each 0.1 better, though they vary by 0.3
     'first'
     """
-    scored = [each for each in (first, second) if isinstance(each, Scored)]
+    scored = [each for each in (first, second) if isinstance(each, EpisodeScores)]
     if len(scored) == 2:
         _check_same(*scored)
     if higher_is_better is None:
         higher_is_better = all(each.score == "accuracy" for each in scored)
-    a, b = (each.scores if isinstance(each, Scored) else list(each) for each in (first, second))
+    a, b = (each.scores if isinstance(each, EpisodeScores) else list(each) for each in (first, second))
     difference = paired_difference(a, b)
     verdict = "no clear difference"
     # an interval of zero width is not an unknown one: nan fails both comparisons
@@ -88,7 +90,7 @@ def compare(
     return Comparison(mean_interval(a), mean_interval(b), difference, verdict)
 
 
-def _check_same(first: Scored, second: Scored) -> None:
+def _check_same(first: EpisodeScores, second: EpisodeScores) -> None:
     """Refuses scores that cannot be subtracted episode by episode."""
     if first.score != second.score:
         raise UserError(f"{first.score} and {second.score} have no difference: compare two of the same kind.")

@@ -23,7 +23,7 @@ PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Inverse penalties of an ensemble for which none are given."""
 
 
-class Setting(NamedTuple):
+class GridPoint(NamedTuple):
     """How a head is fitted: its inverse penalty, and whether features are divided by their norm."""
 
     C: float
@@ -38,24 +38,24 @@ class GridVerdict(NamedTuple):
     unconverged: int
 
 
-def grid_of(protocol: Protocol) -> list[Setting]:
+def grid_of(protocol: Protocol) -> list[GridPoint]:
     """All settings of a grid, each penalty with features of unit length and as they come; and the own one.
 
     A head without a penalty has these two only. The own one is a member of an ensemble if it is in the grid.
 
     >>> grid_of(Protocol(C=1.0, grid=(1.0, 10.0)))[:2]
-    [Setting(C=1.0, normalise=True), Setting(C=10.0, normalise=True)]
+    [GridPoint(C=1.0, normalise=True), GridPoint(C=10.0, normalise=True)]
     >>> len(grid_of(Protocol(head="centroid", grid=(0.1, 10.0)))), len(grid_of(Protocol(grid=(0.1, 10.0))))
     (2, 5)
     """
-    own = Setting(protocol.C, protocol.normalise)
+    own = GridPoint(protocol.C, protocol.normalise)
     if not HEADS[protocol.head].penalised:
         return [own, own._replace(normalise=not own.normalise)]
-    settings = [Setting(float(C), n) for n in (True, False) for C in dict.fromkeys(protocol.grid)]
+    settings = [GridPoint(float(C), n) for n in (True, False) for C in dict.fromkeys(protocol.grid)]
     return settings if protocol.ensemble or own in settings else [*settings, own]
 
 
-def fit_grid(z: Tensor, y: Tensor, ways: int, head: str, settings: Sequence[Setting]) -> list[Linear]:
+def fit_grid(z: Tensor, y: Tensor, ways: int, head: str, settings: Sequence[GridPoint]) -> list[Linear]:
     """One head per problem and setting; those of one setting together, in the order of the settings."""
     if not HEADS[head].scales:
         return [fit_heads(z, y, ways, head, one.C, one.normalise) for one in settings]
@@ -73,7 +73,7 @@ def fit_grid(z: Tensor, y: Tensor, ways: int, head: str, settings: Sequence[Sett
 
 
 def judge_grid(
-    z: Tensor, y: Tensor, q: Tensor, truth: Tensor, ways: int, head: str, settings: Sequence[Setting]
+    z: Tensor, y: Tensor, q: Tensor, truth: Tensor, ways: int, head: str, settings: Sequence[GridPoint]
 ) -> GridVerdict:
     """Accuracies under every setting, and of the mean of all probabilities.
 

@@ -8,8 +8,7 @@ from innerloop.core.errors import UserError
 from innerloop.evaluation.heads import HEADS, check_head
 from innerloop.nets.norms import check_policy
 from innerloop.solvers.problems import check_positive
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind
+from innerloop.tasks.episodes import Kind
 
 FINE_TUNING = "finetune"
 KINDS = {"transductive": "transductive (queries are normalised by their own batch)"}
@@ -74,7 +73,7 @@ class Protocol(NamedTuple):
 
     def kinds(self) -> tuple[Kind, ...]:
         """The one kind of episode that it asks for."""
-        return (Kind(Shape(self.ways, self.shots, self.queries)),)
+        return (Kind(self.ways, self.shots, self.queries),)
 
 
 def kind_of(norm: str) -> str:

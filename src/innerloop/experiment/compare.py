@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from innerloop.classify.backbone_evaluation import judge_backbone
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison, compare
 from innerloop.evaluation.episodes import differences
+from innerloop.experiment.backbone_run import judge_backbone
 from innerloop.experiment.judged import Judged
 from innerloop.experiment.results import ComparedRuns
 from innerloop.experiment.run import evaluate_run

@@ -166,7 +166,7 @@ def check_tasks(parts: Parts, whose: str) -> None:
         return
     if recipe.tasks.family in IMAGE_FAMILIES:
         outputs = recipe.model.outputs or parts.sizes.outputs
-        ways = max(kind.shape.ways for kind in build_kinds(recipe, training=False))
+        ways = max(kind.ways for kind in build_kinds(recipe, training=False))
         if ways > outputs:
             raise UserError(
                 f"{whose} tells {outputs} classes apart, and these tasks have {ways}: set "

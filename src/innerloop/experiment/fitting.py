@@ -123,6 +123,5 @@ def kept_tasks(recipe: Recipe) -> tuple[int, int]:
     """
     if recipe.tasks.family not in IMAGE_FAMILIES:
         return 0, 0
-    shapes = [kind.shape for kind in build_kinds(recipe, training=False)]
-    widest = max(shape.ways * shape.queries for shape in shapes)
+    widest = max(kind.ways * kind.queries for kind in build_kinds(recipe, training=False))
     return min(recipe.eval.predictions, recipe.eval.episodes, max(1, MOST_QUERIES // widest)), widest

@@ -17,15 +17,15 @@ from innerloop.experiment.sizes import sizes_from
 from innerloop.experiment.together import IN_STEP, at_work
 from innerloop.experiment.validation import validation_of
 from innerloop.experiment.words import recipe_words
-from innerloop.training.execution.group import Group
 from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.rank_group import RankGroup
 from innerloop.training.state import TrainState, group_of, in_order, state_from
 
 Call = Callable[[Parts, Plan, dict[str, Tensor], dict[str, Any]], None]
 
 
 @recipe_words()
-def carry_out(group: Group, told: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def carry_out(group: RankGroup, told: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """One call of rank 0; errors that all ranks meet alike are told there, and end only the call."""
     group.timeout = told["timeout"]
     parts = _parts(json.dumps(told["recipe"]), json.dumps(told["sizes"]))

@@ -10,9 +10,11 @@ from innerloop.experiment.recipe.schema import Recipe
 
 def head_protocol(recipe: Recipe, norm: str, episodes: int) -> Protocol:
     """The ``eval`` section as a protocol, for a network of this norm policy."""
-    shape, wanted = build_kinds(recipe, training=False)[0].shape, recipe.eval
+    kind, wanted = build_kinds(recipe, training=False)[0], recipe.eval
     return Protocol(
-        *shape,
+        kind.ways,
+        kind.shots,
+        kind.queries,
         episodes=episodes,
         norm=norm,
         seed=wanted.seed,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from innerloop.core.formatting import score_text
 from innerloop.core.statistics import Interval
-from innerloop.core.words import score_text
 from innerloop.evaluation.baselines import Baseline
 from innerloop.evaluation.episodes import Episodes, drawn_episodes
 from innerloop.evaluation.scores import GridRow

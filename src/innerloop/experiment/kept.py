@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, write_json_atomic
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue
 from innerloop.data.hashing import content_hash, text_hash
 from innerloop.data.opening import own_store

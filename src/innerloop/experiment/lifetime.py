@@ -7,8 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import NonFiniteError
-from innerloop.core.faults import in_words
+from innerloop.core.errors import NonFiniteError, fault_message
 from innerloop.core.files import write_text_atomic
 from innerloop.experiment.data import Data
 from innerloop.experiment.recipe.schema import Recipe
@@ -45,7 +44,7 @@ def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
             bar.line(f"interrupted: `innerloop resume {run}` continues it")
         raise
     except BaseException as error:
-        told = in_words(error) or str(error)
+        told = fault_message(error) or str(error)
         reason = (told.splitlines() or [type(error).__name__])[0]
         with suppress(
             OSError

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from innerloop.choose.rates import as_trained
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
+from innerloop.core.resources import available_cores
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network

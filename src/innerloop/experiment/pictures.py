@@ -22,8 +22,8 @@ from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES as IMAGE_FAMILI
 from innerloop.experiment.recipe.protocols import kinds_asked
 from innerloop.experiment.recipe.schema import Data, Recipe
 from innerloop.experiment.words import episode_words
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler, split_classes
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
 from innerloop.tasks.sampler import Sampler
 from innerloop.tasks.supervised import supervised_sampler, with_rotations
@@ -146,7 +146,9 @@ def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
     """The kinds of tasks."""
     return [
         Kind(
-            Shape(asked.ways, asked.shots, asked.queries),
+            asked.ways,
+            asked.shots,
+            asked.queries,
             asked.choice,
             tuple(asked.groups) or None,
             asked.share,
@@ -217,7 +219,7 @@ def outputs_needed(recipe: Recipe, classes: int) -> int:
 
 def largest_ways(recipe: Recipe) -> int:
     """The largest number of ways that a task of the recipe can have."""
-    return max(kind.shape.ways for training in (True, False) for kind in build_kinds(recipe, training))
+    return max(kind.ways for training in (True, False) for kind in build_kinds(recipe, training))
 
 
 def training_classes(source: ImageSource) -> int:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.together import own_tasks
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress
 from innerloop.training.execution.auto import Measured, choose_plan
-from innerloop.training.execution.plan import Plan, compiler_works
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.probes import compiler_works
 
 SLOWDOWN = 3.0
 """Times as long as measured from which a run warns: steps vary by a third, and by twice beside other work."""

@@ -14,7 +14,7 @@ from PIL import Image
 
 from innerloop.core.files import json_line, write_text_atomic
 from innerloop.data.source import ImageSource
-from innerloop.evaluation.labelling import Predicted
+from innerloop.evaluation.scores import Predicted
 from innerloop.experiment.data import Data
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.recipe.schema import Recipe

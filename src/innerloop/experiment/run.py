@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.choose.rates import provisional, refuse_unknown_rate, settled
-from innerloop.classify.backbone_evaluation import evaluate_backbone_run, judge_again, judge_only
 from innerloop.core.errors import NonFiniteError, Problems, UserError
 from innerloop.core.losses import score_name
+from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_again, judge_only
 from innerloop.experiment.divergence import rate_words
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.fitting import fit_parts
@@ -43,8 +43,9 @@ from innerloop.runs.metrics import MetricsWriter, truncate_after
 from innerloop.runs.process import alive, sole_writer
 from innerloop.runs.progress import Progress, RunLog, progress
 from innerloop.runs.tracking import check_followers
-from innerloop.training.execution.plan import Plan, check_compiler
-from innerloop.training.execution.warned import worker_warnings
+from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.probes import check_compiler
+from innerloop.training.execution.worker_pool import worker_warnings
 from innerloop.training.state import TrainState, in_order, state_from
 
 

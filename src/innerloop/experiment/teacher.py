@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import DTYPES, Data
 from innerloop.experiment.kept import KEPT, read_kept

@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.core.cores import available_cores, divide_cores
 from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.core.ranks import LOST, LostRankError, Place
+from innerloop.core.ranks import LOST, LostRankError, Rank
+from innerloop.core.resources import available_cores, divide_cores
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.training.execution.group import Group, group_here, join, leave
 from innerloop.training.execution.plan import Plan
+from innerloop.training.execution.rank_group import RankGroup, group_here, join, leave
 from innerloop.training.execution.ranks import AllRanksError
 
-Carry = Callable[[Group, dict[str, Any], dict[str, Tensor]], None]
+Carry = Callable[[RankGroup, dict[str, Any], dict[str, Tensor]], None]
 """Carries out a call: what :func:`announce` was given."""
 
 _CALL = "call"
@@ -78,7 +78,7 @@ def called(
 
 
 @contextmanager
-def at_work(group: Group) -> Iterator[None]:
+def at_work(group: RankGroup) -> Iterator[None]:
     """While a call is carried out; one that ends out of step with the others is the last."""
     group.busy = True
     try:
@@ -92,7 +92,7 @@ def at_work(group: Group) -> Iterator[None]:
         group.busy = False
 
 
-def announce(group: Group, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def announce(group: RankGroup, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Sends a call to all other ranks."""
     if not group.whole:
         raise LostRankError("the ranks are out of step after an earlier failure: start them again.")
@@ -100,28 +100,28 @@ def announce(group: Group, told: Mapping[str, Any], tensors: Mapping[str, Tensor
     group.announce({_CALL: text, **{f"/{name}": value for name, value in tensors.items()}})
 
 
-def listen(group: Group) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def listen(group: RankGroup) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The next call: what :func:`announce` was given."""
     heard = group.listen()
     told: dict[str, Any] = json.loads(bytes(heard.pop(_CALL).tolist()))
     return told, {name[1:]: value for name, value in heard.items()}
 
 
-def enter(place: Place) -> Group:
+def enter(here: Rank) -> RankGroup:
     """Joins the other ranks, with this rank's share of the machine's cores: they are divided, not shared."""
-    divide_cores(place.local_size)
+    divide_cores(here.local_size)
     torch.set_num_threads(available_cores())
     try:
-        return join(place)
+        return join(here)
     except RuntimeError as error:
         line = (str(error).splitlines() or ["unknown"])[0]
-        raise LostRankError(f"rank {place.rank} could not meet the other ranks ({line}).") from error
+        raise LostRankError(f"rank {here.rank} could not meet the other ranks ({line}).") from error
 
 
 @contextmanager
-def leading(place: Place) -> Iterator[Group]:
+def leading(here: Rank) -> Iterator[RankGroup]:
     """Rank 0, while it leads; at the end the others are told, unless they have stopped already."""
-    group = enter(place)
+    group = enter(here)
     try:
         yield group
     finally:
@@ -167,11 +167,11 @@ def remember_run(run: Path) -> None:
         group.remember(str(run.resolve()))
 
 
-def follow(place: Place, carry_out: Carry) -> tuple[int, bool]:
+def follow(here: Rank, carry_out: Carry) -> tuple[int, bool]:
     """Any rank but 0: does what it is told until rank 0 ends."""
     if hasattr(signal, "pthread_sigmask"):  # rank 0 decides when to stop, and ends the others
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    group = enter(place)
+    group = enter(here)
     while True:
         try:
             told, tensors = listen(group)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import innerloop.classify.backbone_evaluation as backbone_run
+import innerloop.experiment.backbone_run as backbone_run
 from innerloop.classify.files import predictor_from
-from innerloop.classify.items import list_labels
+from innerloop.classify.inputs import list_labels
 from innerloop.classify.predictor import UNSURE_BELOW, Prediction
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json

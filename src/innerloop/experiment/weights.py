@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.core.random import generator
 from innerloop.core.tensors import read_tensors
 from innerloop.core.trees import split_prefix

@@ -68,7 +68,7 @@ class Together(Protocol):
         ...
 
 
-class Outer(Protocol):
+class OuterLoss(Protocol):
     """``(params, buffers, task, loss, split) -> (value, buffers)``: what training minimises on one task."""
 
     def __call__(
@@ -116,5 +116,5 @@ class Learner(NamedTuple):
     init_buffers: Callable[[Params, Buffers], Buffers] = no_extra_buffers
     together: Together | None = None
     converged: Callable[[Any], Tensor] | None = None
-    outer: Outer | None = None
+    outer: OuterLoss | None = None
     untrained: tuple[str, ...] = ()

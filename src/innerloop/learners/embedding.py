@@ -20,14 +20,14 @@ from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
 
 
-class Fit(Protocol):
+class FitHead(Protocol):
     """``(params, z, y, training) -> head``: fits a head to the features of a support set."""
 
     def __call__(self, params: Params, z: Tensor, y: Tensor, training: bool) -> Any:
         """Fits it; tensors in tuples and dicts."""
 
 
-class Score(Protocol):
+class ScoreHead(Protocol):
     """``(params, head, z) -> outputs``: what a head says of features of the same task."""
 
     def __call__(self, params: Params, head: Any, z: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ class Embedded(NamedTuple):
 def embedding_learner(
     name: str,
     network: Network,
-    fit: Fit,
-    score: Score,
+    fit: FitHead,
+    score: ScoreHead,
     init: Callable[[Params], Params] = no_extra_params,
     solved: Callable[[Any], Tensor] | None = None,
 ) -> Learner:

@@ -118,7 +118,7 @@ ENOUGH = 1e-6  # relative distance from the minimum at which a head counts as so
 AIM = {torch.float32: 1e-8, torch.float64: 1e-14}
 
 
-class Solved(NamedTuple):
+class HeadSolution(NamedTuple):
     """Rows ``(k, d)`` of the classes that have samples, the objective they reach, and the gap below it."""
 
     weights: Tensor
@@ -135,7 +135,7 @@ class ConvexHead(NamedTuple):
     converged: Tensor
 
 
-Solve = Callable[[Tensor, Tensor, int, bool], Solved]
+Solve = Callable[[Tensor, Tensor, int, bool], HeadSolution]
 """``(features (n, d), labels (n,), classes, training) -> solved``; every class has a sample."""
 
 
@@ -160,13 +160,13 @@ def metaoptnet_svm(
             names=("the learner's own steps",),
         )
 
-    def solve(z: Tensor, y: Tensor, classes: int, training: bool) -> Solved:
+    def solve(z: Tensor, y: Tensor, classes: int, training: bool) -> HeadSolution:
         """The machine's weights: in training by the learner's own steps, else solved to the end."""
         if not training:
             solution = crammer_singer(z[None], y[None], classes, C, intercept=False, threads=1)
-            return Solved(solution.weights[0], solution.objective[0], solution.gap[0])
+            return HeadSolution(solution.weights[0], solution.objective[0], solution.gap[0])
         (weights,), dual = svm_heads([z], [y], classes, C, steps or None)
-        return Solved(weights, dual.objective[0], dual.gap[0])
+        return HeadSolution(weights, dual.objective[0], dual.gap[0])
 
     return _convex_learner("metaoptnet-svm", network, ways, solve, scale)
 
@@ -183,11 +183,11 @@ def logistic_head(network: Network, ways: int, C: float = 1.0, scale: float = 1.
     """
     check_positive_setting("C", C)
 
-    def solve(z: Tensor, y: Tensor, classes: int, training: bool) -> Solved:
+    def solve(z: Tensor, y: Tensor, classes: int, training: bool) -> HeadSolution:
         """The classifier's weights, solved to the end."""
         del training
         solution = logistic(z[None], y[None], classes, C, intercept=False, tol=AIM[z.dtype], threads=1)
-        return Solved(solution.weights[0], solution.objective[0], solution.gap[0])
+        return HeadSolution(solution.weights[0], solution.objective[0], solution.gap[0])
 
     return _convex_learner("logistic-head", network, ways, solve, scale)
 

@@ -6,7 +6,7 @@ Bridge writes meta-learners as one problem (eqs. 10 and 11 for a last layer :mat
           w_i^* = \arg\min_w\; \ell\big(f(X_i; \theta, w), Y_i\big) + R(w) ,
 
 so that a learner is a product of four choices, each with its place in the code and in
-:class:`~innerloop.learners.table.Entry`:
+:class:`~innerloop.learners.entry.Entry`:
 
 ======================  =====================================================  ===========================
 choice                  made by                                                field of its entry

@@ -108,14 +108,14 @@ class Proximal(NamedTuple):
     rule: UpdateRule
 
 
-class Solved(NamedTuple):
+class ProximalSolution(NamedTuple):
     """Where the steps ended, as constants, and the gradient norm there relative to that at the start."""
 
     moved: Params
     residual: Tensor
 
 
-def solve(problem: Proximal, inner: InnerLoss, start: Params) -> Solved:
+def solve(problem: Proximal, inner: InnerLoss, start: Params) -> ProximalSolution:
     """Descends the proximal problem around ``start``; nothing of it is kept for a backward pass.
 
     >>> half = Proximal(penalty=1.0, lr=0.5, steps=20, rule=sgd())             # ½(φ − 4)² + ½ φ²
@@ -136,7 +136,7 @@ def solve(problem: Proximal, inner: InnerLoss, start: Params) -> Solved:
         direction, state = problem.rule.direction(grads, state)
         moving = add_scaled(moving, direction, -problem.lr)
         grads = slope(moving)
-    return Solved(moving, relative(grads, first))
+    return ProximalSolution(moving, relative(grads, first))
 
 
 @checked
@@ -256,7 +256,7 @@ def minibatchprox(
 
     def solved(
         params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
-    ) -> tuple[Params, Solved]:
+    ) -> tuple[Params, ProximalSolution]:
         """Where the descent starts, and the solution of the proximal problem."""
         start = select(params, moving_names(network, "all", params))
         inner = network_loss(network, loss, detach(params), buffers, x, y, training)

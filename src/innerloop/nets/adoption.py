@@ -80,7 +80,7 @@ def _followers(module: nn.Module, head: str) -> list[str]:
     return following
 
 
-class Comparison:
+class SplitCheck:
     """Compares a division with the module itself, once: at the first inputs, whatever encloses that pass."""
 
     def __init__(self, module: nn.Module, split: Split) -> None:

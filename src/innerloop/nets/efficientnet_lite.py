@@ -55,7 +55,7 @@ VERSIONS = (
 NAMES = tuple(f"efficientnet-lite{number}" for number in range(len(VERSIONS)))
 
 
-class Block(NamedTuple):
+class InvertedBottleneck(NamedTuple):
     """An inverted bottleneck: widened by 1×1, convolved channel by channel, narrowed by 1×1."""
 
     name: str
@@ -81,7 +81,7 @@ class Block(NamedTuple):
         return ("depthwise", "project") if self.expansion == 1 else ("expand", "depthwise", "project")
 
 
-class Layer(NamedTuple):
+class ConvLayer(NamedTuple):
     """One convolution and what comes with it."""
 
     name: str
@@ -102,38 +102,38 @@ def scaled(channels: int, width: float) -> int:
     return rounded + 8 if rounded < 0.9 * wanted else rounded
 
 
-def blocks_of(version: int) -> list[Block]:
+def blocks_of(version: int) -> list[InvertedBottleneck]:
     """All blocks; the first and the last stage are never deepened.
 
     >>> [len(blocks_of(version)) for version in range(5)]
     [16, 21, 21, 24, 30]
     """
     width, depth, _ = VERSIONS[version]
-    blocks: list[Block] = []
+    blocks: list[InvertedBottleneck] = []
     before = STEM
     for stage, (repeats, kernel, stride, expansion, channels) in enumerate(STAGES):
         after = scaled(channels, width)
         times = repeats if stage in (0, len(STAGES) - 1) else math.ceil(depth * repeats)
         for i in range(times):
             name = f"block{len(blocks)}"
-            blocks.append(Block(name, before, after, kernel, stride if i == 0 else 1, expansion))
+            blocks.append(InvertedBottleneck(name, before, after, kernel, stride if i == 0 else 1, expansion))
             before = after
     return blocks
 
 
-def layers_of(block: Block) -> Iterator[Layer]:
+def layers_of(block: InvertedBottleneck) -> Iterator[ConvLayer]:
     """The convolutions of a block."""
     name, inner = block.name, block.inner
     if block.expansion != 1:
-        yield Layer(f"{name}.expand", (inner, block.inputs, 1, 1))
-    yield Layer(f"{name}.depthwise", (inner, 1, block.kernel, block.kernel), block.stride, inner)
-    yield Layer(f"{name}.project", (block.outputs, inner, 1, 1), active=False)
+        yield ConvLayer(f"{name}.expand", (inner, block.inputs, 1, 1))
+    yield ConvLayer(f"{name}.depthwise", (inner, 1, block.kernel, block.kernel), block.stride, inner)
+    yield ConvLayer(f"{name}.project", (block.outputs, inner, 1, 1), active=False)
 
 
-def stem_and_top(channels: int, blocks: list[Block]) -> tuple[Layer, Layer]:
+def stem_and_top(channels: int, blocks: list[InvertedBottleneck]) -> tuple[ConvLayer, ConvLayer]:
     """The convolutions before and after the blocks."""
-    stem = Layer("stem", (STEM, channels, 3, 3), stride=2)
-    return stem, Layer("top", (TOP, blocks[-1].outputs, 1, 1))
+    stem = ConvLayer("stem", (STEM, channels, 3, 3), stride=2)
+    return stem, ConvLayer("top", (TOP, blocks[-1].outputs, 1, 1))
 
 
 def efficientnet_lite(
@@ -181,7 +181,7 @@ def efficientnet_lite(
         """The mean of the last maps, and the buffers after this pass."""
         changed: Buffers = {}
 
-        def through(x: Tensor, layer: Layer) -> Tensor:
+        def through(x: Tensor, layer: ConvLayer) -> Tensor:
             """One layer: convolution, normalisation, and ReLU6 where it has one."""
             y = same_conv2d(x, params[f"{layer.name}.weight"], layer.stride, layer.groups)
             y, seen = norms.norm(f"{layer.name}.norm", norm, params, buffers, y, statistics, EPS)
@@ -199,7 +199,7 @@ def efficientnet_lite(
     return Network(init, features, apply_linear_head, ("head.weight", "head.bias"), norm)
 
 
-def _kernel(generator: torch.Generator, layer: Layer) -> Tensor:
+def _kernel(generator: torch.Generator, layer: ConvLayer) -> Tensor:
     """Variance two over the outputs that an input reaches, as the authors draw it."""
     return he_normal(generator, layer.shape, gain=2.0 * layer.shape[1] * layer.groups / layer.shape[0])
 
@@ -245,7 +245,7 @@ class Folded(NamedTuple):
         return F.hardtanh_(y, 0.0, 6.0) if self.active else y
 
 
-def fold(layer: Layer, params: Params, buffers: Buffers) -> Folded:
+def fold(layer: ConvLayer, params: Params, buffers: Buffers) -> Folded:
     """One layer, turned by 180°; computed in float64, kept in the type of its weights."""
     name = layer.name
     weight, scale, shift = (params[f"{name}.{leaf}"] for leaf in ("weight", "norm.weight", "norm.bias"))

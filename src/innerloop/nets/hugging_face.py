@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import Trusted, load_object
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import RESAMPLES, Preprocessing, Resize, Side, check_preprocessing
 
 PREFIX = "hf:"

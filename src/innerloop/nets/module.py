@@ -14,7 +14,7 @@ import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets.adoption import Comparison, last_linear, split_at
+from innerloop.nets.adoption import SplitCheck, last_linear, split_at
 from innerloop.nets.network import Network
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -193,7 +193,7 @@ def from_module(
     own = [name for name, _ in split.readout[0].named_parameters()]
     head_names = tuple(split.prefix + name for name in own)
     body, readouts = _Function(split.body), _Skeletons(split.readout)
-    comparison = Comparison(whole, split)
+    comparison = SplitCheck(whole, split)
     if example is not None:
         comparison.on(example.detach())
 

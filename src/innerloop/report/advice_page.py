@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
 from innerloop.report.figures import Picture
 from innerloop.report.plots.choices import standing_data, standing_figure
 from innerloop.report.plots.style import figure_to_svg

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 from PIL import Image, ImageOps
 
 from innerloop.classify.sureness import copies_lines, covers
-from innerloop.core.telling import shown
+from innerloop.core.formatting import visible_text
 from innerloop.data.layouts.layout import cores
-from innerloop.data.pictures import FORMATS, flatten, in_threads
-from innerloop.data.preparing import read_bytes
+from innerloop.data.pictures import FORMATS, flatten, in_threads, read_bytes
 from innerloop.report.figures import Picture
 from innerloop.report.plots.scores import learning_curve_data, learning_curve_figure
 from innerloop.report.plots.style import figure_to_svg
@@ -84,7 +83,7 @@ def labelled_page(
 
 def readable(text: Any) -> str:
     """Text that a page can hold, whatever a file's name is made of and however long it is."""
-    return shown(text, LONGEST)
+    return visible_text(text, LONGEST)
 
 
 def percent(value: float) -> str:

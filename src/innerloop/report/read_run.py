@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
 from innerloop.experiment.recipe.protocols import expected_protocol, own_evaluation
 from innerloop.report.text import moment, number, when
 from innerloop.runs.directory import RECIPE, is_run, refuse_links

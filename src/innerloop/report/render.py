@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from innerloop._version import __version__
-from innerloop.core.telling import shown
+from innerloop.core.formatting import visible_text
 from innerloop.report.plots.style import COLOURS, DARK_COLOURS
 from innerloop.runs.pages import MARKER
 
@@ -44,7 +44,9 @@ def environment() -> Environment:
 
 def _shown(value: Any) -> Any:
     """Text from files, escaped and of bounded length; our own tags as they are."""
-    return shown(value, LONGEST) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    return (
+        visible_text(value, LONGEST) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    )
 
 
 def coded(text: str) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
 from innerloop.report.figures import saved_pictures
 from innerloop.report.read_run import RunData, environment_rows, flatten, time_rows
 from innerloop.report.text import Pairs, View, number

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration
 from innerloop.nets.cells.genotype import from_table
 from innerloop.report.figures import Picture
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop._version import __version__
+from innerloop.core.child_processes import KILLED
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.telling import tell
+from innerloop.core.stderr import tell
 from innerloop.runs.executors import RETRIES, Processes
-from innerloop.training.execution.starting import KILLED
 
 SLURM = "slurm"
 ANSWER = 10.0

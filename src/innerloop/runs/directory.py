@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.faults import printable
-from innerloop.core.place import user_path
+from innerloop.core.formatting import printable
+from innerloop.core.paths import user_path
 
 MANIFEST = "manifest.json"
 PREDICTIONS = "predictions"

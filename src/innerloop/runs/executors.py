@@ -21,11 +21,10 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from innerloop.core.children import end_with_parent
-from innerloop.core.cores import available_cores
+from innerloop.core.child_processes import GRACE, KILLED, beginning, end_pool, end_with_parent, new_pool
 from innerloop.core.errors import UserError
-from innerloop.core.telling import tell
-from innerloop.training.execution.starting import GRACE, KILLED, beginning, end_pool, new_pool
+from innerloop.core.resources import available_cores
+from innerloop.core.stderr import tell
 
 Job = TypeVar("Job")
 Value = TypeVar("Value")

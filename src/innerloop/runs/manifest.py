@@ -13,9 +13,9 @@ from types import NoneType
 from typing import Any
 
 from innerloop._version import __version__
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
 from innerloop.core.files import DamagedFileError, json_line, read_object, write_json_atomic
+from innerloop.core.resources import available_cores
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.process import alive, identity
 

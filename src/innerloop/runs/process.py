@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import UserError
-from innerloop.core.faults import in_words
+from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import try_lock
 from innerloop.runs.directory import refuse_links
 
@@ -29,7 +28,7 @@ def sole_writer(run: Path) -> Iterator[bool]:
     try:
         handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise UserError(in_words(error) or f"{run} cannot be written ({error.strerror}).") from None
+        raise UserError(fault_message(error) or f"{run} cannot be written ({error.strerror}).") from None
     try:
         if not try_lock(handle):
             raise UserError(f"{run} is being worked on by {_holder(handle)}: wait for it, or stop it first.")

@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from innerloop.core.telling import shown, tell
-from innerloop.core.words import duration
+from innerloop.core.formatting import duration, visible_text
+from innerloop.core.stderr import tell
 
 REFRESH = 0.1  # seconds between redraws of the bar: training steps may be much shorter
 SPACING = 1.0  # seconds at least between the moments from which the pace is taken
@@ -90,7 +90,7 @@ class Progress:
 
     def line(self, text: str) -> None:
         """Show one line of text above the bar, and keep it in the log."""
-        text = shown(text)
+        text = visible_text(text)
         if self._bar is not None:
             self._draw(lambda bar: bar.console.print(text, markup=False, highlight=False, soft_wrap=True))
         self._say(text)

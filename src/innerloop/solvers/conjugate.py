@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, certify, dot, preconditioner
+from innerloop.solvers.softmax_dual import SoftmaxProblem, SoftmaxSolution, certify, dot, preconditioner
 
 FIRST_CHECK = 5  # no certificate before this step: few problems are done earlier
 PATIENCE = 8  # steps without a certificate
@@ -93,7 +93,7 @@ def _shorten(problem: SoftmaxProblem, old: _State, new: _State, slope: Tensor, l
     return new
 
 
-def solve(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:
+def solve(problem: SoftmaxProblem, tol: float, max_steps: int) -> SoftmaxSolution:
     """Steps until the certified gap is at most ``tol`` times the objective, for every problem.
 
     A certificate costs about a step, so the next one waits until the gradients have fallen as far as the gap
@@ -128,21 +128,21 @@ def solve(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:
     return out
 
 
-def _check(problem: SoftmaxProblem, s: _State, tol: float, i: int) -> tuple[_State, Solution, Tensor]:
+def _check(problem: SoftmaxProblem, s: _State, tol: float, i: int) -> tuple[_State, SoftmaxSolution, Tensor]:
     """The verdict on every problem, the state freed of drift, and by what factor its gap must still fall."""
     A = s.A - s.A.mean(-1, keepdim=True) if problem.intercept else s.A
     proof = certify(problem, A, s.F)
     done = proof.gap <= tol * proof.objective
     steps = torch.full_like(done, i, dtype=torch.int64)
-    verdict = Solution(A, proof.F, proof.objective, proof.gap, done, steps)
+    verdict = SoftmaxSolution(A, proof.F, proof.objective, proof.gap, done, steps)
     P, R = _residual(problem, A, proof.F)
     fall = torch.where(done, torch.inf, tol * proof.objective / proof.gap)[:, None, None]
     return s._replace(A=A, F=proof.F, P=P, R=R), verdict, fall
 
 
-def _empty(problem: SoftmaxProblem) -> Solution:
+def _empty(problem: SoftmaxProblem) -> SoftmaxSolution:
     hot = problem.hot
     unknown = hot.new_full((len(hot),), torch.inf)
     steps = torch.zeros(len(hot), dtype=torch.int64, device=hot.device)
     A, F = torch.empty_like(hot), torch.empty_like(hot)
-    return Solution(A, F, unknown, unknown.clone(), steps.bool(), steps)
+    return SoftmaxSolution(A, F, unknown, unknown.clone(), steps.bool(), steps)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.solvers.dual import Solution, derivative, solve_dual
+from innerloop.solvers.dual import DualSolution, derivative, solve_dual
 from innerloop.solvers.faces import face_of
 from innerloop.solvers.implicit import implicit
 from innerloop.solvers.interior_point import DualSVM, Iterate
@@ -110,7 +110,9 @@ def _classifier(A: Tensor, x: Tensor, intercept: bool, dtype: torch.dtype) -> tu
     return rounded(A @ x, A.sum(-1) * there, x.mean(1, keepdim=True) * there, dtype)
 
 
-def measured(x: Tensor, solution: Solution, problem: DualSVM, intercept: bool, dtype: torch.dtype) -> _Solved:
+def measured(
+    x: Tensor, solution: DualSolution, problem: DualSVM, intercept: bool, dtype: torch.dtype
+) -> _Solved:
     """Weights in the precision asked for, the objective they reach, and how far that is above the minimum."""
     best, steps, face = solution
     weights, bias = _classifier(best.A, x, intercept, dtype)

@@ -19,7 +19,7 @@ from innerloop.solvers.interior_point import DualSVM, Iterate, better, interior_
 POLISH = 6  # systems to settle the bounds after the interior point
 
 
-class Solution(NamedTuple):
+class DualSolution(NamedTuple):
     """The best points, steps taken (linear systems solved), and what their derivative needs."""
 
     best: Iterate
@@ -27,30 +27,30 @@ class Solution(NamedTuple):
     face: Face | None
 
 
-def solve_dual(problem: DualSVM, tol: float, max_steps: int) -> Solution:
+def solve_dual(problem: DualSVM, tol: float, max_steps: int) -> DualSolution:
     """Solves the programmes to a relative gap ``tol``, or as far as rounding allows."""
     if problem.gram.shape[-1] > problem.rank:
         return _polished(problem, tol, *interior_point(problem, tol, max_steps))
     first = by_faces(problem, min(LIMIT, max(1, max_steps // 2)))
     left = (~(first.best.gap <= tol * first.best.objective)).nonzero().flatten()
     if not len(left):
-        return Solution(first.best, first.steps, first.face)
+        return DualSolution(first.best, first.steps, first.face)
     some = part(problem, left)
     budget = max(1, max_steps - int(first.steps.max()))
     second = _polished(some, tol, *interior_point(some, tol, budget))
     steps = first.steps.index_add(0, left, second.steps)
     best = put(first.best, left, better(picked(first.best, left), second.best))
     face = None if second.face is None else joined(first.face, left, second.face)
-    return Solution(best, steps, face)
+    return DualSolution(best, steps, face)
 
 
-def _polished(problem: DualSVM, tol: float, best: Iterate, steps: Tensor) -> Solution:
+def _polished(problem: DualSVM, tol: float, best: Iterate, steps: Tensor) -> DualSolution:
     """Settles the bounds that an interior point has come close to: exactly where it is, if that is proven."""
     scale = tied.spread(problem.gram)[:, None, None]
     faces: Faces = by_faces(problem, POLISH, bound=best.multiplier > best.slack * scale)
     known = torch.maximum(best.gap, tol * best.objective).clamp_min(ROUNDING * problem.C)
     exact = faces.settled & (faces.best.gap <= known)
-    return Solution(better(best, faces.best), steps, faces.face if bool(exact.all()) else None)
+    return DualSolution(better(best, faces.best), steps, faces.face if bool(exact.all()) else None)
 
 
 def derivative(gram: Tensor, best: Iterate, face: Face | None, rank: int, floor: float) -> tied.Solve:

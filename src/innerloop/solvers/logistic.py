@@ -35,7 +35,7 @@ from innerloop.solvers.problems import (
     rounding,
     with_rounding,
 )
-from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, dual_value
+from innerloop.solvers.softmax_dual import SoftmaxProblem, SoftmaxSolution, dual_value
 
 TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-10}
 FIRST, SECOND = 24, 48  # conjugate-gradient steps in float32 and in float64
@@ -79,7 +79,7 @@ def logistic(
     weights = inputs.new_empty(count, ways, d)
     penalty = C[:, None].to(inputs) if isinstance(C, Tensor) else C
 
-    def solve(span: slice) -> Solved:
+    def solve(span: slice) -> LogisticSolution:
         """Solves the problems of one chunk, and writes their weights in place."""
         each = penalty[span] if isinstance(penalty, Tensor) else penalty
         return solve_chunk(
@@ -94,8 +94,8 @@ def logistic(
     return LinearResult(weights, bias, solved.objective, solved.gap, solved.converged, solved.iterations)
 
 
-class Solved(NamedTuple):
-    """A :class:`Solution` with intercepts for features as they came; the gap is of what is returned."""
+class LogisticSolution(NamedTuple):
+    """A :class:`SoftmaxSolution` with intercepts for features as they came; the gap is of what is given."""
 
     A: Tensor
     F: Tensor
@@ -131,7 +131,7 @@ def solve_chunk(
     max_steps: int,
     weights: Tensor,
     start: int = 0,
-) -> Solved:
+) -> LogisticSolution:
     """Solves one chunk in Gram space and writes ``weights``; what rounding may have spoilt, in float64."""
     gram, means, squares = centred_gram(x, intercept)
     check_finite(x, gram, start)
@@ -151,9 +151,9 @@ def solve_chunk(
     bias = F.mean(-1) - (A * means).sum(-1) if intercept else torch.zeros_like(A[..., 0])
     left = (~done).nonzero().flatten()
     if not len(left):
-        return Solved(A, F, value, gap, done, iterations, bias)
+        return LogisticSolution(A, F, value, gap, done, iterations, bias)
     if x.dtype == torch.float64:
-        begun = Solution(*(field[left] for field in solution))
+        begun = SoftmaxSolution(*(field[left] for field in solution))
         again, weights[left] = measured(x[left], begun, problem.at(left), tol)
     else:
         wide = x[left].double()
@@ -163,15 +163,19 @@ def solve_chunk(
         begun = begun._replace(iterations=begun.iterations + iterations[left])
         again, weights[left] = measured(wide, begun, exact, tol, x.dtype)
         A, F = A.double(), F.double()  # the digits that implicit gradients start from
-    kept = Solved(A, F, value, gap, done, iterations, bias)
+    kept = LogisticSolution(A, F, value, gap, done, iterations, bias)
     for old, new in zip(kept, again, strict=True):
         old[left] = new.to(old.dtype)
     return kept
 
 
 def measured(
-    x: Tensor, solution: Solution, problem: SoftmaxProblem, tol: float, dtype: torch.dtype = torch.float64
-) -> tuple[Solved, Tensor]:
+    x: Tensor,
+    solution: SoftmaxSolution,
+    problem: SoftmaxProblem,
+    tol: float,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[LogisticSolution, Tensor]:
     """Weights and intercepts in the precision asked for, with the objective that they themselves reach.
 
     The gap is that objective minus the proven lower bound, both in float64.
@@ -185,16 +189,16 @@ def measured(
     log_p = torch.log_softmax(measured_scores(weights, bias, centred, mean), 1)
     reached = 0.5 * weights.double().square().sum((1, 2)) - problem.total(problem.hot * log_p)
     gap = (reached - torch.maximum(value - gap, dual_value(problem, A, centred))).clamp_min(0)
-    return Solved(A, F, reached, gap, gap <= tol * reached, iterations, bias), weights
+    return LogisticSolution(A, F, reached, gap, gap <= tol * reached, iterations, bias), weights
 
 
-def _in_double(problem: SoftmaxProblem, tol: float, max_steps: int) -> Solution:
+def _in_double(problem: SoftmaxProblem, tol: float, max_steps: int) -> SoftmaxSolution:
     """Conjugate gradients, then Newton for what they leave over, from the best point so far."""
     solution = conjugate.solve(problem, tol, SECOND)
     _, k, n = problem.hot.shape
     rest = (~solution.converged).nonzero().flatten()
     for left in rest.split(max(1, 4_000_000 // (k * n * n))):  # Newton holds k matrices per problem
-        begun = Solution(*(field[left] for field in solution))
+        begun = SoftmaxSolution(*(field[left] for field in solution))
         nothing = problem.at(left).total(problem.hot[left]) * math.log(k)  # the objective of all-zero scores
         useless = ~(begun.objective < nothing)  # also true of NaN
         begun.A[useless], begun.F[useless] = 0.0, 0.0

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from innerloop.solvers.inverse import spd_inverse
-from innerloop.solvers.softmax_dual import SoftmaxProblem, Solution, certify, dot
+from innerloop.solvers.softmax_dual import SoftmaxProblem, SoftmaxSolution, certify, dot
 
 PATIENCE = 3  # steps without a smaller gap
 
@@ -91,11 +91,13 @@ def _objective(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Tensor:
     return 0.5 * dot(A, F) - problem.total(problem.hot * torch.log_softmax(F, 1))[:, None, None]
 
 
-def solve(problem: SoftmaxProblem, start: Solution, tol: float, max_steps: int) -> Solution:
+def solve(problem: SoftmaxProblem, start: SoftmaxSolution, tol: float, max_steps: int) -> SoftmaxSolution:
     """Newton steps on problems of ``start`` that are not converged, until they are or rounding stops them."""
     proof = certify(problem, start.A, start.F)
     done = proof.gap <= tol * proof.objective
-    out = Solution(start.A.clone(), proof.F, proof.objective, proof.gap, done, start.iterations.clone())
+    out = SoftmaxSolution(
+        start.A.clone(), proof.F, proof.objective, proof.gap, done, start.iterations.clone()
+    )
     idle = torch.zeros_like(out.iterations)  # steps in a row that brought nothing
     for _ in range(max_steps):
         left = (~out.converged & (idle < PATIENCE)).nonzero().flatten()
@@ -109,6 +111,6 @@ def solve(problem: SoftmaxProblem, start: Solution, tol: float, max_steps: int) 
         broken = ~torch.isfinite(proof.objective + proof.gap)
         idle[left[broken]] = PATIENCE
         done = proof.gap <= tol * proof.objective
-        moved = Solution(A, proof.F, proof.objective, proof.gap, done, out.iterations[left] + 1)
-        out.write(left[~broken], Solution(*(field[~broken] for field in moved)))
+        moved = SoftmaxSolution(A, proof.F, proof.objective, proof.gap, done, out.iterations[left] + 1)
+        out.write(left[~broken], SoftmaxSolution(*(field[~broken] for field in moved)))
     return out

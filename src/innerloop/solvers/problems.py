@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
+from innerloop.core.resources import available_cores
 from innerloop.core.threads import map_in_threads
 
 Result = TypeVar("Result", bound=tuple[Tensor, ...])

@@ -75,7 +75,7 @@ class Certificate(NamedTuple):
     F: Tensor
 
 
-class Solution(NamedTuple):
+class SoftmaxSolution(NamedTuple):
     """Where a solver ended, per problem."""
 
     A: Tensor
@@ -85,7 +85,7 @@ class Solution(NamedTuple):
     converged: Tensor
     iterations: Tensor
 
-    def write(self, which: Tensor, solution: Solution) -> None:
+    def write(self, which: Tensor, solution: SoftmaxSolution) -> None:
         """Replaces what is known of problems ``which``, in place."""
         everything = len(which) == len(self.A)
         for kept, new in zip(self, solution, strict=True):

@@ -1,8 +1,8 @@
 """Where tasks come from: ``episode(i)`` is a pure function of ``(seed, i)``."""
 
+from innerloop.tasks.episodes import Kind as Kind
 from innerloop.tasks.families import FAMILIES as FAMILIES
 from innerloop.tasks.families import get_family as get_family
-from innerloop.tasks.few_shot import Kind as Kind
 from innerloop.tasks.few_shot import few_shot_sampler as few_shot_sampler
 from innerloop.tasks.hard_groups import hardest_groups as hardest_groups
 from innerloop.tasks.sampler import Family as Family

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,32 @@ class EpisodeRows(NamedTuple):
     query_labels: NDArray[np.int64]
 
 
-class Shape(NamedTuple):
-    """Ways, shots and queries of an episode (shots and queries per class)."""
+Choice: TypeAlias = Literal["any", "one-group", "across-groups"]
+
+
+class Kind(NamedTuple):
+    """One kind of few-shot task, alone or in a mixture.
+
+    Attributes:
+        ways: classes of a task.
+        shots: support pictures of each.
+        queries: query pictures of each.
+        choice: ``any`` classes, all from ``one-group`` (an alphabet: hard), or each from another group
+            (``across-groups``: easy).
+        groups: names of the groups to draw from; all of the split's if ``None``.
+        share: how often, relative to the other kinds.
+        name: for reports.
+        hard: whether these are the tasks that training may give more weight.
+    """
 
     ways: int
     shots: int
     queries: int
+    choice: Choice = "any"
+    groups: tuple[str, ...] | None = None
+    share: float = 1.0
+    name: str = ""
+    hard: bool = False
 
 
 def first_by_key(keys: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
@@ -124,32 +144,32 @@ def choose_rows(
     return source.starts[classes][..., None] + first_by_key(keys, per_class)
 
 
-def unbalanced_shots(seed: int, index: NDArray[np.int64], shape: Shape) -> NDArray[np.int64]:
+def unbalanced_shots(seed: int, index: NDArray[np.int64], kind: Kind) -> NDArray[np.int64]:
     """Random shots per class with the total kept: at least one each, the rest thrown at random."""
-    extra = shape.ways * (shape.shots - 1)
-    shots = np.ones((len(index), shape.ways), np.int64)
+    extra = kind.ways * (kind.shots - 1)
+    shots = np.ones((len(index), kind.ways), np.int64)
     if extra:
-        thrown = hashed_uniform(derive_seed(seed, "unbalanced"), index, extra + shape.ways)
+        thrown = hashed_uniform(derive_seed(seed, "unbalanced"), index, extra + kind.ways)
         # each episode has its own taste: classes differ by more than chance would make them
-        taste = np.cumsum(-np.log(thrown[:, : shape.ways]), 1)
-        landed = thrown[:, shape.ways :] * taste[:, -1:]
+        taste = np.cumsum(-np.log(thrown[:, : kind.ways]), 1)
+        landed = thrown[:, kind.ways :] * taste[:, -1:]
         which = (landed[..., None] > taste[:, None, :]).sum(-1)
-        for w in range(shape.ways):
+        for w in range(kind.ways):
             shots[:, w] += (which == w).sum(1)
     return shots
 
 
 def split_rows(
-    rows: NDArray[np.int64], classes: NDArray[np.int64], shape: Shape, shots: NDArray[np.int64] | None
+    rows: NDArray[np.int64], classes: NDArray[np.int64], kind: Kind, shots: NDArray[np.int64] | None
 ) -> EpisodeRows:
     """Class after class. Queries are the first rows drawn, so more shots leave an episode's queries alone."""
     episodes, ways = classes.shape
-    query = rows[..., : shape.queries].reshape(episodes, -1)
-    query_labels = np.tile(np.repeat(np.arange(ways), shape.queries), (episodes, 1))
-    rest = rows[..., shape.queries :]
+    query = rows[..., : kind.queries].reshape(episodes, -1)
+    query_labels = np.tile(np.repeat(np.arange(ways), kind.queries), (episodes, 1))
+    rest = rows[..., kind.queries :]
     if shots is None:
-        support = rest[..., : shape.shots].reshape(episodes, -1)
-        labels = np.tile(np.repeat(np.arange(ways), shape.shots), (episodes, 1))
+        support = rest[..., : kind.shots].reshape(episodes, -1)
+        labels = np.tile(np.repeat(np.arange(ways), kind.shots), (episodes, 1))
     else:
         taken = np.arange(rest.shape[-1]) < shots[..., None]
         support = rest[taken].reshape(episodes, -1)
@@ -160,23 +180,23 @@ def split_rows(
 def check_counts(
     source: ImageSource,
     pool: NDArray[np.int64],
-    shape: Shape,
+    kind: Kind,
     balanced: bool,
     split: str,
     place: str = "",
 ) -> None:
     """Refuses before sampling what could not be sampled, naming the class and the fix."""
-    names = [f"{place}{name}" for name in Shape._fields]
-    if len(pool) < shape.ways:
+    names = [f"{place}{name}" for name in ("ways", "shots", "queries")]
+    if len(pool) < kind.ways:
         number = "one class" if len(pool) == 1 else f"{len(pool)} classes"
         fix = f"Lower {{{place}ways}} to {len(pool)}, or add classes" if len(pool) > 1 else "Add classes"
         raise UserError(
-            f"the split '{split}' of {source.name} has {number} to draw from; {shape.ways}-way tasks need "
-            f"{shape.ways}. {fix}.",
+            f"the split '{split}' of {source.name} has {number} to draw from; {kind.ways}-way tasks need "
+            f"{kind.ways}. {fix}.",
             names,
         )
-    most = shape.shots if balanced else shape.ways * (shape.shots - 1) + 1
-    needed = most + shape.queries
+    most = kind.shots if balanced else kind.ways * (kind.shots - 1) + 1
+    needed = most + kind.queries
     counts = source.counts[pool]
     smallest = int(counts.argmin())
     have = int(counts[smallest])
@@ -184,18 +204,18 @@ def check_counts(
         name = source.class_names[int(pool[smallest])]
         raise UserError(
             f"class '{name}' of the split '{split}' of {source.name} has {have} pictures; {most} "
-            f"shot{'s' * (most > 1)} + {shape.queries} queries need {needed}. "
-            f"{_fewer(have, most, shape, balanced, place)}dd pictures.",
+            f"shot{'s' * (most > 1)} + {kind.queries} queries need {needed}. "
+            f"{_fewer(have, most, kind, balanced, place)}dd pictures.",
             names,
         )
 
 
-def _fewer(have: int, most: int, shape: Shape, balanced: bool, place: str) -> str:
+def _fewer(have: int, most: int, kind: Kind, balanced: bool, place: str) -> str:
     """The smallest change that makes a class of this many pictures enough."""
     shots, queries = f"{{{place}shots}}", f"{{{place}queries}}"
     if have > most:
         return f"Lower {queries} to {have - most}, or a"
-    if have > shape.queries:
-        spare = have - shape.queries
-        return f"Lower {shots} to {spare if balanced else (spare - 1) // shape.ways + 1}, or a"
+    if have > kind.queries:
+        spare = have - kind.queries
+        return f"Lower {shots} to {spare if balanced else (spare - 1) // kind.ways + 1}, or a"
     return f"Lower {shots} to 1 and {queries} to {have - 1}, or a" if have > 1 else "A"

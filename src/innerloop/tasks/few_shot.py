@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.tasks.episodes import (
     EpisodeRows,
-    Shape,
+    Kind,
     check_counts,
     choose_across_groups,
     choose_classes,
@@ -26,11 +26,11 @@ from innerloop.tasks.episodes import (
     split_rows,
     unbalanced_shots,
 )
-from innerloop.tasks.loading import Loaded, Transform, image_loader, standardiser
+from innerloop.tasks.loading import PictureLoader, Transform, image_loader, standardiser
 from innerloop.tasks.sampler import Sampler
 
 
-class Drawn(NamedTuple):
+class Episode(NamedTuple):
     """One episode: rows of its pictures, support first, and labels that are its own to change."""
 
     rows: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Drawn(NamedTuple):
     id: Tensor
 
 
-class _Block(NamedTuple):
+class _EpisodeBlock(NamedTuple):
     """Episodes side by side: their rows, and per episode all pictures and all numbers in one line."""
 
     rows: EpisodeRows
@@ -65,7 +65,7 @@ class RowBlocks:
         device: torch.device | str = "cpu",
     ) -> None:
         self._rows, self._number, self._device = rows, number, device
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, _EpisodeBlock] = {}
 
     def __call__(self, index: NDArray[np.int64]) -> EpisodeRows:
         """The rows of those episodes."""
@@ -79,49 +79,27 @@ class RowBlocks:
             return self._rows(index)
         return EpisodeRows(*(field[place : place + n].copy() for field in self._block(block).rows))
 
-    def episode(self, i: int) -> Drawn:
+    def episode(self, i: int) -> Episode:
         """The ``i``-th episode alone."""
         block, place = divmod(i, self.SIZE)
         whole = self._block(block)
         support, query = whole.rows.support.shape[1], whole.rows.query.shape[1]
         numbers = torch.from_numpy(whole.numbers[place].copy()).to(self._device)
         y_support, y_query, ids = numbers.split_with_sizes([support, query, len(numbers) - support - query])
-        return Drawn(whole.pictures[place], support, y_support, y_query, ids)
+        return Episode(whole.pictures[place], support, y_support, y_query, ids)
 
-    def _block(self, block: int) -> _Block:
+    def _block(self, block: int) -> _EpisodeBlock:
         whole = self._blocks.get(block)
         if whole is None:
             rows = self._rows(np.arange(block * self.SIZE, (block + 1) * self.SIZE))
             numbers = (rows.support_labels, rows.query_labels, self._number[rows.classes])
-            whole = _Block(rows, np.concatenate([rows.support, rows.query], 1), np.concatenate(numbers, 1))
+            whole = _EpisodeBlock(
+                rows, np.concatenate([rows.support, rows.query], 1), np.concatenate(numbers, 1)
+            )
             self._blocks[block] = whole
             if len(self._blocks) > self.KEPT:
                 self._blocks.pop(next(iter(self._blocks)), None)
         return whole
-
-
-Choice: TypeAlias = Literal["any", "one-group", "across-groups"]
-
-
-class Kind(NamedTuple):
-    """One kind of task in a mixture.
-
-    Attributes:
-        shape: ways, shots and queries.
-        choice: ``any`` classes, all from ``one-group`` (an alphabet: hard), or each from another group
-            (``across-groups``: easy).
-        groups: names of the groups to draw from; all of the split's if ``None``.
-        share: how often, relative to the other kinds.
-        name: for reports.
-        hard: whether these are the tasks that training may give more weight.
-    """
-
-    shape: Shape
-    choice: Choice = "any"
-    groups: tuple[str, ...] | None = None
-    share: float = 1.0
-    name: str = ""
-    hard: bool = False
 
 
 class FewShot(NamedTuple):
@@ -162,7 +140,7 @@ def few_shot(
     ]
     for kind, groups, place in zip(kinds, pools, places, strict=True):
         members = np.concatenate(groups) if groups else pool
-        check_counts(source, members, kind.shape, balanced, split, place)
+        check_counts(source, members, kind, balanced, split, place)
     shares = np.cumsum([kind.share for kind in kinds])
 
     def kind_of(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -175,17 +153,16 @@ def few_shot(
     def rows(index: NDArray[np.int64], which: int) -> EpisodeRows:
         """The pictures of episodes that are all of one kind."""
         kind, groups = kinds[which], pools[which]
-        shape = kind.shape
         if kind.choice == "one-group":
-            classes = choose_from_one_group(base, index, groups, shape.ways)
+            classes = choose_from_one_group(base, index, groups, kind.ways)
         elif kind.choice == "across-groups":
-            classes = choose_across_groups(base, index, groups, shape.ways)
+            classes = choose_across_groups(base, index, groups, kind.ways)
         else:
-            classes = choose_classes(base, index, np.concatenate(groups) if groups else pool, shape.ways)
-        shots = None if balanced else unbalanced_shots(base, index, shape)
-        most = shape.shots if shots is None else int(shots.max())
-        picked = choose_rows(base, index, classes, source, most + shape.queries)
-        return split_rows(picked, classes, shape, shots)
+            classes = choose_classes(base, index, np.concatenate(groups) if groups else pool, kind.ways)
+        shots = None if balanced else unbalanced_shots(base, index, kind)
+        most = kind.shots if shots is None else int(shots.max())
+        picked = choose_rows(base, index, classes, source, most + kind.queries)
+        return split_rows(picked, classes, kind, shots)
 
     return FewShot(source, rows, kind_of, tuple(kinds), pool)
 
@@ -208,7 +185,7 @@ def _group_pools(
     wanted = range(len(names)) if kind.groups is None else [names.index(g) for g in kind.groups]
     of_pool = source.groups[pool]
     members = [pool[of_pool == g] for g in wanted if (of_pool == g).any()]
-    ways = kind.shape.ways
+    ways = kind.ways
     if kind.choice == "one-group":
         large = [group for group in members if len(group) >= ways]
         if not large:
@@ -270,9 +247,11 @@ def few_shot_sampler(
     'alphabet05/character03/07'
     """
     source = open_source(source) if isinstance(source, str) else source
-    kinds = tuple(kinds) if kinds is not None else (Kind(Shape(ways, shots, queries)),)
+    kinds = tuple(kinds) if kinds is not None else (Kind(ways, shots, queries),)
     plan = few_shot(source, split, seed, kinds, balanced)
-    pictures = Loaded(image_loader(source, dtype, device), standardiser(mean, std, dtype, device), transform)
+    pictures = PictureLoader(
+        image_loader(source, dtype, device), standardiser(mean, std, dtype, device), transform
+    )
     number = np.full(source.n_classes, -1, np.int64)
     number[plan.classes] = np.arange(len(plan.classes))
     blocks = RowBlocks(lambda index: plan.rows(index, 0), number, device)
@@ -314,7 +293,7 @@ def _mixed(
     parts = [(np.flatnonzero(which == kind), int(kind)) for kind in np.unique(which)]
     batches = [of_kind(index[places], kind) for places, kind in parts]
     order = np.argsort(np.concatenate([places for places, _ in parts]), kind="stable")
-    if len({kind.shape for kind in plan.kinds}) > 1:
+    if len({(kind.ways, kind.shots, kind.queries) for kind in plan.kinds}) > 1:
         tasks = [task for batch in batches for task in batch.tasks()]
         return RaggedBatch(tuple(tasks[i] for i in order))
     back = torch.from_numpy(order)

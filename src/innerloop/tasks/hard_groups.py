@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import TaskBatch
 from innerloop.data.source import ImageSource
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler, split_classes
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler, split_classes
 from innerloop.theory.hardness import nearest_neighbour_error
 
 QUERIES, EPISODES = 5, 40
@@ -42,10 +42,10 @@ def group_errors(source: ImageSource, split: str, ways: int, episodes: int = EPI
     True
     """
     sizes = {name: len(classes) for name, classes in groups_of(source, split).items() if len(classes) > 1}
-    shape = Shape(min([ways, *sizes.values()]), 1, QUERIES)
+    most = min([ways, *sizes.values()])
     errors = {}
     for name in sizes:
-        kind = Kind(shape, "one-group", (name,))
+        kind = Kind(most, 1, QUERIES, "one-group", (name,))
         batch = few_shot_sampler(source, split, seed=0, kinds=[kind]).episodes(range(episodes))
         assert isinstance(batch, TaskBatch)
         flat = batch._replace(x_support=batch.x_support.flatten(2), x_query=batch.x_query.flatten(2))
@@ -109,5 +109,5 @@ def by_hardness(
 def _drawn_as(kind: Kind, pools: list[NDArray[np.int64]]) -> int:
     """What a kind draws from: groups that are large enough, groups, or classes."""
     if kind.choice == "one-group":
-        return sum(len(pool) >= kind.shape.ways for pool in pools)
+        return sum(len(pool) >= kind.ways for pool in pools)
     return len(pools) if kind.choice == "across-groups" else sum(len(pool) for pool in pools)

@@ -16,7 +16,7 @@ Transform: TypeAlias = Callable[[Tensor, Sequence[int]], Tensor]
 """``(pictures (E, n, C, H, W), episode numbers) -> pictures``: augmentation, pure in the numbers."""
 
 
-class Loaded(NamedTuple):
+class PictureLoader(NamedTuple):
     """How rows become what a network sees."""
 
     load: Callable[[NDArray[np.int64]], Tensor]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.core.random import derive_seed, hashed_uniform
 from innerloop.core.types import TaskBatch
 from innerloop.tasks.sampler import Sampler, task_order

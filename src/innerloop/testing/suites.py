@@ -35,8 +35,8 @@ from innerloop.testing.collect import (
     to_dtype,
 )
 from innerloop.training.execution.gradients import meta_gradient
+from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.tasks import map_tasks
 
 
 def check_network(network: Network, x: Tensor, reference: Tensor | None = None) -> None:

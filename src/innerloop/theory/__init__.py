@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from innerloop.theory.hardness import nearest_neighbour_error as nearest_neighbour_error
     from innerloop.theory.hardness import rank_correlation as rank_correlation
     from innerloop.theory.hardness import rank_tasks as rank_tasks
-    from innerloop.theory.kernels import Drawn as Drawn
     from innerloop.theory.kernels import KernelComparison as KernelComparison
+    from innerloop.theory.kernels import KernelRepeat as KernelRepeat
     from innerloop.theory.kernels import Learning as Learning
     from innerloop.theory.kernels import compare_kernels as compare_kernels
     from innerloop.theory.landscape.features import Step as Step
     from innerloop.theory.landscape.features import View as View
     from innerloop.theory.landscape.features import look_at as look_at
     from innerloop.theory.landscape.geography import ClosedLandscape as ClosedLandscape
-    from innerloop.theory.landscape.geography import Place as Place
+    from innerloop.theory.landscape.geography import LandscapeSolution as LandscapeSolution
     from innerloop.theory.landscape.geography import Sides as Sides
     from innerloop.theory.landscape.geography import Unavoidable as Unavoidable
     from innerloop.theory.landscape.geography import closed_landscape as closed_landscape
-    from innerloop.theory.landscape.permuted import Checked as Checked
+    from innerloop.theory.landscape.permuted import PermutedGain as PermutedGain
     from innerloop.theory.landscape.permuted import PermutedLandscape as PermutedLandscape
-    from innerloop.theory.landscape.permuted import Symmetric as Symmetric
+    from innerloop.theory.landscape.permuted import PermutedSolutions as PermutedSolutions
     from innerloop.theory.landscape.permuted import permuted_landscape as permuted_landscape
     from innerloop.theory.landscape.permuted import (
         permuted_task_landscape as permuted_task_landscape,
     )
     from innerloop.theory.landscape.tasks import Estimate as Estimate
-    from innerloop.theory.landscape.tasks import EstimatedPlace as EstimatedPlace
+    from innerloop.theory.landscape.tasks import EstimatedSolution as EstimatedSolution
     from innerloop.theory.landscape.tasks import TaskLandscape as TaskLandscape
     from innerloop.theory.landscape.tasks import task_landscape as task_landscape
     from innerloop.theory.rate.linear import FormRate as FormRate
@@ -65,15 +65,15 @@ else:
             "innerloop.theory.hardness": (
                 "Hardness head_rate losses_after_steps nearest_neighbour_error rank_correlation rank_tasks"
             ),
-            "innerloop.theory.kernels": "Drawn KernelComparison Learning compare_kernels",
+            "innerloop.theory.kernels": "KernelComparison KernelRepeat Learning compare_kernels",
             "innerloop.theory.landscape.features": "Step View look_at",
             "innerloop.theory.landscape.geography": (
-                "ClosedLandscape Place Sides Unavoidable closed_landscape"
+                "ClosedLandscape LandscapeSolution Sides Unavoidable closed_landscape"
             ),
             "innerloop.theory.landscape.permuted": (
-                "Checked PermutedLandscape Symmetric permuted_landscape permuted_task_landscape"
+                "PermutedGain PermutedLandscape PermutedSolutions permuted_landscape permuted_task_landscape"
             ),
-            "innerloop.theory.landscape.tasks": "Estimate EstimatedPlace TaskLandscape task_landscape",
+            "innerloop.theory.landscape.tasks": "Estimate EstimatedSolution TaskLandscape task_landscape",
             "innerloop.theory.rate.linear": "FormRate LinearTasks rate_by",
             "innerloop.theory.spectra": "DepthStructure condition depth_structure inverse_gap spectrum",
         },

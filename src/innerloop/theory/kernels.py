@@ -29,7 +29,7 @@ PROTOCOL = (
 )
 
 
-class Drawn(NamedTuple):
+class KernelRepeat(NamedTuple):
     """One repeat: a network's kernels, the tasks it was trained on, and the tasks it is tried on."""
 
     kernel: KernelFunction
@@ -98,7 +98,9 @@ class KernelComparison(NamedTuple):
         return "\n".join(lines)
 
 
-def compare_kernels(draws: Iterable[Drawn], learning: Learning, kernel: str = "mtl") -> KernelComparison:
+def compare_kernels(
+    draws: Iterable[KernelRepeat], learning: Learning, kernel: str = "mtl"
+) -> KernelComparison:
     """Eigenvalues of the first repeat's kernels, and the gap over all repeats.
 
     Args:
@@ -109,7 +111,7 @@ def compare_kernels(draws: Iterable[Drawn], learning: Learning, kernel: str = "m
     >>> from innerloop.kernels import mlp_kernel
     >>> from innerloop import get_family, make_sampler
     >>> sampler = make_sampler(get_family("sine"), seed=0, shots=2, queries=2, dtype=torch.float64)
-    >>> drawn = Drawn(mlp_kernel(2, "relu"), sampler.episodes(range(3)), sampler.episodes(range(3, 5)))
+    >>> drawn = KernelRepeat(mlp_kernel(2, "relu"), sampler.episodes(range(3)), sampler.episodes(range(3, 5)))
     >>> comparison = compare_kernels([drawn], Learning(Descent(0.0), Descent(), Descent(1.0)))
     >>> len(comparison.eigenvalues), sorted(comparison.conditions)
     (12, ['anil', 'mtl', 'nngp', 'ntk'])
@@ -144,7 +146,7 @@ def compare_kernels(draws: Iterable[Drawn], learning: Learning, kernel: str = "m
     )
 
 
-def _meta_kernels(drawn: Drawn, learning: Learning) -> dict[str, Tensor]:
+def _meta_kernels(drawn: KernelRepeat, learning: Learning) -> dict[str, Tensor]:
     """All kernels that there are, by name."""
     kernel, train = drawn.kernel, drawn.train
     n, queries = train.size, train.x_query.shape[1]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from innerloop.training.execution.auto import choose_plan as choose_plan
     from innerloop.training.execution.gradient_types import Gradient as Gradient
     from innerloop.training.execution.gradients import meta_gradient as meta_gradient
+    from innerloop.training.execution.mapping import map_tasks as map_tasks
     from innerloop.training.execution.plan import Plan as Plan
-    from innerloop.training.execution.tasks import map_tasks as map_tasks
     from innerloop.training.loop import Validation as Validation
     from innerloop.training.loop import fit as fit
     from innerloop.training.optimisers import make_optimiser as make_optimiser
@@ -33,7 +33,7 @@ else:
             "innerloop.training.execution.gradient_types": "Gradient",
             "innerloop.training.execution.gradients": "meta_gradient",
             "innerloop.training.execution.plan": "Plan",
-            "innerloop.training.execution.tasks": "map_tasks",
+            "innerloop.training.execution.mapping": "map_tasks",
             "innerloop.training.loop": "Validation fit",
             "innerloop.training.optimisers": "make_optimiser make_schedule",
             "innerloop.training.reweighted": "hard_weights",

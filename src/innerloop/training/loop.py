@@ -22,7 +22,7 @@ from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan, torch_threads
 from innerloop.training.execution.ranks import undrawn
-from innerloop.training.execution.sending import WorkersError
+from innerloop.training.execution.worker import WorkersError
 from innerloop.training.optimisers import (
     MakeOptimiser,
     Schedule,

@@ -13,7 +13,7 @@ import torch
 from innerloop.core.errors import UserError
 from innerloop.core.types import stack_tasks
 from innerloop.testing.closeness import CHAINED, DIFFERENCED, ROUNDED
-from innerloop.training.execution.processes import Processes
+from innerloop.training.execution.mapping import ProcessMap
 from innerloop_studies import bench
 from innerloop_studies.bench import harness, maml, maml_conv, maml_peers, memory, worker
 from innerloop_studies.bench.harness import Child, Measured, Side, TimedBlock, Timing
@@ -281,11 +281,11 @@ def test_memory_of_workers_counts_and_what_they_share_does_not():
         return torch.ones(2**24).sum() * params["shared"].sum()  # 64 MB in the worker
 
     before = worker.peak_with_workers_mb() - worker.peak_mb()  # workers of other tests may still be there
-    processes, shared = Processes(large, 1), {"shared": torch.ones(2**23)}
+    processes, shared = ProcessMap(large, 1), {"shared": torch.ones(2**23)}
     processes(shared, {}, maml.sine(1, torch.float32, tasks=2).batch)
     own = worker.peak_with_workers_mb() - worker.peak_mb() - before
     assert 64 <= own < 64 + 30
-    assert set(worker.worker_pids()) >= {os.getpid(), *processes.crew.pids}
+    assert set(worker.worker_pids()) >= {os.getpid(), *processes.pool.pids}
 
 
 def test_the_processes_of_a_side_are_no_bystanders(monkeypatch):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from innerloop.core.errors import UserError
-from innerloop.core.trials import Outcome, kept_in, remember
-from innerloop.training.execution import plan
+from innerloop.training.execution import probes
+from innerloop.training.execution.probes import Outcome, kept_in, remember
 from innerloop_studies.bench import maml_sine, memory, rate, resnet
 from innerloop_studies.bench.harness import Child
 
@@ -21,7 +21,7 @@ def test_the_benchmark_leaves_bfloat16_out_and_says_why(
 ) -> None:
     """Its sides are other processes, which find the outcome on the disk; what they say is in the table."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    remember(*kept_in(plan.BFLOAT16_TRIAL), Outcome(False, "ends the process with SIGILL"))
+    remember(*kept_in(probes.BFLOAT16_PROBE), Outcome(False, "ends the process with SIGILL"))
     spec = {"side": "ours", "precision": "auto", "threads": 1, "widths": [4, 4, 8, 8], "samples": 8}
     with Child("ours", resnet.__name__) as child:
         remark = child.ask("setup", spec=spec)["remark"]

@@ -12,7 +12,7 @@ from innerloop.learners.online import online_anil, online_buffers
 from innerloop.nets import conv4
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.testing.closeness import assert_close
-from innerloop.theory.rate.estimate import Range
+from innerloop.theory.rate.estimate import RateRange
 from innerloop_studies.papers.adaptlr import fig3 as adaptlr_fig3
 from innerloop_studies.papers.adaptlr import fig10 as adaptlr_fig10
 from innerloop_studies.papers.adaptlr import fig12 as adaptlr_fig12
@@ -61,10 +61,10 @@ def test_figure_10_says_where_the_best_rate_lies() -> None:
     case = next(iter(CASES))
     scores = [scored(3), scored(1), scored(2)]
     results = adaptlr_fig10.Results(
-        (0.002, 0.02, 0.2), scores, h19=Range(0.01, 0.1), ours=Range(0.1, 0.3), steps=5, episodes=6
+        (0.002, 0.02, 0.2), scores, h19=RateRange(0.01, 0.1), ours=RateRange(0.1, 0.3), steps=5, episodes=6
     )
     inside, ours = adaptlr_fig10._rows(case, results, "paper")
-    outside, _ = adaptlr_fig10._rows(case, results._replace(h19=Range(0.03, 0.1)), "paper")
+    outside, _ = adaptlr_fig10._rows(case, results._replace(h19=RateRange(0.03, 0.1)), "paper")
     assert (inside.holds, outside.holds, ours.holds) == (True, False, False)
 
 

@@ -18,7 +18,7 @@ from innerloop.learners import episodic, erm, maml
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.testing.closeness import ROUNDED, assert_close, assert_mean
-from innerloop.theory.landscape.finite import Moments, empirical_maml, empirical_nal
+from innerloop.theory.landscape.finite import TaskMoments, empirical_maml, empirical_nal
 from innerloop.training.reweighted import weighted_gradient
 from innerloop_studies.bench import landscape as bench
 from innerloop_studies.papers import figures as plots
@@ -93,7 +93,7 @@ def test_solutions_from_moments_equal_those_from_samples() -> None:
         x = torch.randn(5, n, 3, generator=g, dtype=F64)
         z = 0.4 * torch.randn(5, n, generator=g, dtype=F64)
         data += [x, (x @ optima[..., None])[..., 0] + z]
-        moments.append(Moments(x.mT @ x / n, (x.mT @ z[..., None])[..., 0] / n))
+        moments.append(TaskMoments(x.mT @ x / n, (x.mT @ z[..., None])[..., 0] / n))
     (inner, outer), (x_in, y_in, x_out, y_out) = moments, data
     assert_close(finite.nal_of_moments(inner, optima), empirical_nal(x_in, y_in))
     solution = finite.maml_of_moments(inner, outer, optima, 0.6)
@@ -212,8 +212,8 @@ def test_omniglot_is_trained_as_c4_says(
     batch = parts.data.train.batch(0, 3)
     assert isinstance(batch, TaskBatch)
     assert batch.x_support.shape[1] + batch.x_query.shape[1] == seen
-    assert {kind.shape.ways * kind.shape.shots for _, kind in judged.values()} == {adapted}
-    assert {kind.shape.ways * kind.shape.queries for _, kind in judged.values()} == {50}
+    assert {kind.ways * kind.shots for _, kind in judged.values()} == {adapted}
+    assert {kind.ways * kind.queries for _, kind in judged.values()} == {50}
 
 
 def test_all_drawings_three_times_weigh_as_they_do_once() -> None:

@@ -19,8 +19,8 @@ from innerloop.core.random import derive_seed, generator, hashed_uniform
 from innerloop.core.types import TaskBatch
 from innerloop.data.augment import Augmentation, augment, lee2019
 from innerloop.data.source import ImageSource
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import FewShot, Kind, few_shot
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import FewShot, few_shot
 from innerloop.tasks.loading import image_loader, standardiser
 
 CROP, CROPS = 3, 3000
@@ -132,7 +132,7 @@ class PictureDraws:
 
     @cached_property
     def _plan(self) -> FewShot:
-        kind = Kind(Shape(self.ways, self.shots, self.queries))
+        kind = Kind(self.ways, self.shots, self.queries)
         return few_shot(self.source, self.split, self.seed, (kind,))
 
     @cached_property

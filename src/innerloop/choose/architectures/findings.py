@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.choose.architectures.stages import Item
+from innerloop.choose.architectures.stages import EdgeOperator
 
 
-class Ranked(NamedTuple):
+class RankedCandidate(NamedTuple):
     """A candidate with its scores by name, averaged over repeats."""
 
     candidate: Any
@@ -110,13 +110,13 @@ class Round(NamedTuple):
     stage: str
     candidates: int
     measured: int
-    removed: list[Item]
+    removed: list[EdgeOperator]
     again: float | None
     tau: float | None
     taus: dict[str, float | None]
 
 
-class Found(NamedTuple):
+class SearchOutcome(NamedTuple):
     """The outcome of a search.
 
     Attributes:
@@ -129,7 +129,7 @@ class Found(NamedTuple):
     """
 
     method: str
-    ranked: list[Ranked]
+    ranked: list[RankedCandidate]
     reliability: ShortlistReliability | PruningReliability | None
     rounds: list[Round]
     seconds: float

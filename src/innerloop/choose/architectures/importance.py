@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from innerloop.choose.architectures.findings import EdgeDecision, Round
 from innerloop.choose.architectures.ranking import RUNS, Noise, item_means, mean_of, mean_tau, other_runs
-from innerloop.choose.architectures.stages import Group, Item, Stage
+from innerloop.choose.architectures.stages import EdgeOperator, OperatorGroup, Stage
 from innerloop.core.statistics import t_quantile_975
 
 Numbers: TypeAlias = NDArray[np.float64]
@@ -22,7 +22,7 @@ LARGEST_LOG = math.log(2.0**23)
 """Of a condition number: what is singular in float32 counts as much."""
 
 
-class Table(NamedTuple):
+class StageTable(NamedTuple):
     """What was measured in a stage, ``(items, repeats)`` each; not a number where nothing was."""
 
     condition: Numbers | None
@@ -49,7 +49,7 @@ class Order(NamedTuple):
     ties: Numbers
 
 
-Rule: TypeAlias = Callable[[Table, Rows], Order]
+Rule: TypeAlias = Callable[[StageTable, Rows], Order]
 """A table, and which of its repeats count (with multiplicity), to an order of its items."""
 
 
@@ -108,7 +108,7 @@ def rank_rule(decimals: int | None, figures: int | None) -> Rule:
             # +∞ in one repeat and −∞ in another tell nothing: 0, as for no change
             return np.nan_to_num(rounded.mean(1), nan=0.0, posinf=np.inf, neginf=-np.inf).tolist()
 
-    def rule(table: Table, rows: Rows) -> Order:
+    def rule(table: StageTable, rows: Rows) -> Order:
         """The order by the sum of both ranks."""
         total = ties = np.zeros(len(table.any()))
         if table.condition is not None and table.whole_condition is not None:
@@ -122,7 +122,7 @@ def rank_rule(decimals: int | None, figures: int | None) -> Rule:
     return rule
 
 
-def changes(table: Table) -> dict[str, Numbers]:
+def changes(table: StageTable) -> dict[str, Numbers]:
     """What is added up in a race: the fall of log C, minus the relative fall of R; high, if unimportant."""
     by_score = {}
     if table.condition is not None and table.whole_condition is not None:
@@ -140,21 +140,21 @@ def _log(condition: Numbers) -> Numbers:
     )
 
 
-def spreads(table: Table, first: int) -> dict[str, float]:
+def spreads(table: StageTable, first: int) -> dict[str, float]:
     """The deviation of every change over the items, in the repeats that all of them have."""
     deviations = {name: float(np.std(value[:, :first].mean(1))) for name, value in changes(table).items()}
     return {name: value if value > 0 else 1.0 for name, value in deviations.items()}
 
 
-def race_values(table: Table, units: dict[str, float]) -> Numbers:
+def race_values(table: StageTable, units: dict[str, float]) -> Numbers:
     """Importance by repeat: minus the sum of changes, each in its unit."""
     return -sum((value / units[name] for name, value in changes(table).items()), np.zeros(()))
 
 
-def race_rule(units: dict[str, float], groups: Sequence[Group]) -> Rule:
+def race_rule(units: dict[str, float], groups: Sequence[OperatorGroup]) -> Rule:
     """The mean importance over the repeats that an item has."""
 
-    def rule(table: Table, rows: Rows) -> Order:
+    def rule(table: StageTable, rows: Rows) -> Order:
         """The order by mean importance."""
         values = race_values(table, units)[:, rows]
         importance = item_means(values, [group.places for group in groups])
@@ -163,12 +163,12 @@ def race_rule(units: dict[str, float], groups: Sequence[Group]) -> Rule:
     return rule
 
 
-def sorted_group(order: Order, group: Group) -> list[int]:
+def sorted_group(order: Order, group: OperatorGroup) -> list[int]:
     """The places of a group, the least important first."""
     return sorted(group.places, key=lambda place: (order.importance[place], order.ties[place]))
 
 
-def dropped(order: Order, groups: Sequence[Group]) -> list[tuple[int, ...]]:
+def dropped(order: Order, groups: Sequence[OperatorGroup]) -> list[tuple[int, ...]]:
     """What goes, group by group."""
     return [tuple(sorted(sorted_group(order, group)[: group.drop])) for group in groups]
 
@@ -199,7 +199,7 @@ class Contest(NamedTuple):
 
 
 def contests(
-    values: Numbers, order: Order, groups: Sequence[Group], noise: Noise, confidence: float
+    values: Numbers, order: Order, groups: Sequence[OperatorGroup], noise: Noise, confidence: float
 ) -> list[Contest]:
     """Open decisions, the closest first.
 
@@ -236,7 +236,7 @@ class Decision(NamedTuple):
     """The outcome of one stage."""
 
     stage: Stage
-    removed: list[Item]
+    removed: list[EdgeOperator]
     margins: list[float]
     taus: dict[str, float | None]
     group_taus: list[float | None]
@@ -252,7 +252,7 @@ class Decision(NamedTuple):
         """Every group's decision."""
         return [self._edge(number, group) for number, group in enumerate(self.stage.groups)]
 
-    def _edge(self, number: int, group: Group) -> EdgeDecision:
+    def _edge(self, number: int, group: OperatorGroup) -> EdgeDecision:
         items = [self.stage.items[place] for place in group.places]
         gone = [item for item in items if item in self.removed]
         return EdgeDecision(
@@ -291,7 +291,7 @@ class Decision(NamedTuple):
         return f"{self.stage.name}: {len(self.stage.items)} candidates, {self.measured} measurements{said}"
 
 
-def decide(stage: Stage, table: Table, rule: Rule, seed: int) -> Decision:
+def decide(stage: Stage, table: StageTable, rule: Rule, seed: int) -> Decision:
     """Applies the rule to all repeats, and to those that other runs might have had."""
     everything = np.arange(table.repeats)
     order = rule(table, everything)
@@ -322,10 +322,10 @@ def _again(values: Numbers, gone: list[tuple[int, ...]], stage: Stage, seed: int
     return (same / RUNS).tolist()
 
 
-def _measured(table: Table) -> NDArray[np.bool_]:
+def _measured(table: StageTable) -> NDArray[np.bool_]:
     return ~np.isnan(table.any())
 
 
-def _margin(order: Order, group: Group) -> float:
+def _margin(order: Order, group: OperatorGroup) -> float:
     ranked = sorted_group(order, group)
     return float(order.importance[ranked[group.drop]] - order.importance[ranked[group.drop - 1]])

@@ -26,18 +26,17 @@ from innerloop.choose.architectures.draws import CROP_BATCH, Draw, Draws, digest
 from innerloop.choose.architectures.space import Space
 from innerloop.choose.scores.conditions import fresh_head
 from innerloop.choose.scores.patterns import linear_regions
-from innerloop.choose.scores.scoring import Scored, score
-from innerloop.choose.scores.table import find
-from innerloop.core.cores import available_cores
+from innerloop.choose.scores.score_table import find
+from innerloop.choose.scores.scoring import ScoreResult, score
+from innerloop.core.child_processes import start_method
 from innerloop.core.errors import UserError
-from innerloop.core.heap import keep_freed_memory
+from innerloop.core.formatting import duration
 from innerloop.core.random import derive_seed
+from innerloop.core.resources import available_cores, keep_freed_memory
 from innerloop.core.types import Buffers, Params
-from innerloop.core.words import duration
 from innerloop.nets.network import Network
 from innerloop.runs.executors import as_finished, open_executor
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop.training.execution.starting import start_method
 
 REGIONS = "regions"
 
@@ -50,7 +49,7 @@ class Seeds(NamedTuple):
     thin: tuple[int, ...]
 
 
-class Job(NamedTuple):
+class ScoringJob(NamedTuple):
     """What is measured, as plain data that can be sent to another process."""
 
     candidate: Any
@@ -62,7 +61,7 @@ class Job(NamedTuple):
     settings: Mapping[str, Mapping[str, Any]] = {}
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """Scores by name, why some are not finite or tell nothing, and how long it took."""
 
     values: dict[str, float]
@@ -85,13 +84,13 @@ def space_print(space: Space[Any]) -> str:
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
 
-def job_key(space: str, job: Job, draw: str) -> str:
+def job_key(space: str, job: ScoringJob, draw: str) -> str:
     """A name for the measurement that no other one has, of the space's name and the digest of the data."""
     said = (space, job._replace(draw=-1), draw, torch.__version__, __version__)
     return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
 
 
-def measure(space: Space[Any], job: Job, draw: Draw) -> Measured:
+def measure(space: Space[Any], job: ScoringJob, draw: Draw) -> Measurement:
     """Every score of the job.
 
     Condition numbers, gradients and NASWOT are those of the network under group norm with a fresh last layer
@@ -103,10 +102,10 @@ def measure(space: Space[Any], job: Job, draw: Draw) -> Measured:
     scored = {name: _one(name, space, job, draw, seeds) for name in job.names}
     values = {name: float(each[0]) for name, each in scored.items()}
     reasons = {name: each[1] for name, each in scored.items() if each[1]}
-    return Measured(values, reasons, time.perf_counter() - began)
+    return Measurement(values, reasons, time.perf_counter() - began)
 
 
-def _one(name: str, space: Space[Any], job: Job, draw: Draw, seeds: Seeds) -> tuple[float, str]:
+def _one(name: str, space: Space[Any], job: ScoringJob, draw: Draw, seeds: Seeds) -> tuple[float, str]:
     more = dict(job.settings.get(name, {}))
     if name == REGIONS and space.thin is not None:
         return _regions(space, job, draw, seeds, more)
@@ -119,12 +118,12 @@ def _one(name: str, space: Space[Any], job: Job, draw: Draw, seeds: Seeds) -> tu
         params = fresh_head(network, params, torch.Generator().manual_seed(seeds.head), ways)
     elif not entry.mixes:  # SynFlow: the same parameters, without normalisation
         network = space.build(job.candidate, "none", **job.network)
-    scored: Scored = score(name, network, params, buffers, draw.tasks, **more)
+    scored: ScoreResult = score(name, network, params, buffers, draw.tasks, **more)
     return scored.value, scored.reason
 
 
 def _regions(
-    space: Space[Any], job: Job, draw: Draw, seeds: Seeds, settings: dict[str, Any]
+    space: Space[Any], job: ScoringJob, draw: Draw, seeds: Seeds, settings: dict[str, Any]
 ) -> tuple[float, str]:
     assert space.thin is not None
     network = space.thin(job.candidate, **job.thin)
@@ -213,7 +212,7 @@ class Bench:
         """Ends the worker processes."""
         self._open.close()
 
-    def run(self, jobs: Sequence[Job], tick: Tick = lambda _, __: None) -> list[Measured]:
+    def run(self, jobs: Sequence[ScoringJob], tick: Tick = lambda _, __: None) -> list[Measurement]:
         """The measurements, in the order of the jobs."""
         keys = [job_key(self._print, job, self.look(job.draw)[0]) for job in jobs]
         for place, key in enumerate(keys):
@@ -233,7 +232,7 @@ class Bench:
             self._seen[draw] = digest(made), made.seed
         return self._seen[draw]
 
-    def _measured(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measured]]:
+    def _measured(self, jobs: Sequence[ScoringJob]) -> Iterator[tuple[int, Measurement]]:
         if self._source is None or self.workers == 1 or len(jobs) < 2:
             space, draws = self._held
             for place, job in enumerate(jobs):
@@ -245,7 +244,7 @@ class Bench:
             self._executor = self._open.enter_context(open_executor(self.workers))
         yield from as_finished(self._executor, partial(_measure_there, self._source), jobs)
 
-    def _record(self, key: str, result: Measured) -> None:
+    def _record(self, key: str, result: Measurement) -> None:
         self._known[key] = result
         self.seconds += result.seconds
         if self.keep is not None:
@@ -287,18 +286,18 @@ def _there(source: str) -> tuple[Space[Any], Draws]:
     return space, lru_cache(_DRAWS_HELD)(draws)
 
 
-def _measure_there(source: str, job: Job) -> Measured:
+def _measure_there(source: str, job: ScoringJob) -> Measurement:
     space, draws = _there(source)
     return measure(space, job, draws(job.draw))
 
 
-def _line(key: str, result: Measured) -> str:
+def _line(key: str, result: Measurement) -> str:
     """JSON has no infinities: numbers are written as Python writes them, which is read back bit for bit."""
     values = {name: repr(value) for name, value in result.values.items()}
     return json.dumps({"key": key, "values": values, "reasons": result.reasons, "seconds": result.seconds})
 
 
-def read_kept(file: Path) -> dict[str, Measured]:
+def read_kept(file: Path) -> dict[str, Measurement]:
     """What an earlier search kept; a line that was being written when it ended is left out."""
     if not file.exists():
         return {}
@@ -314,10 +313,10 @@ def read_kept(file: Path) -> dict[str, Measured]:
         ) from None
 
 
-def _read_lines(lines: Sequence[str]) -> dict[str, Measured]:
+def _read_lines(lines: Sequence[str]) -> dict[str, Measurement]:
     rows = [json.loads(line) for line in lines]
     return {row["key"]: _measured(row) for row in rows}
 
 
-def _measured(row: dict[str, Any]) -> Measured:
-    return Measured({name: float(v) for name, v in row["values"].items()}, row["reasons"], row["seconds"])
+def _measured(row: dict[str, Any]) -> Measurement:
+    return Measurement({name: float(v) for name, v in row["values"].items()}, row["reasons"], row["seconds"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from innerloop.choose.architectures.draws import Draws
-from innerloop.choose.architectures.findings import Found, Resources
+from innerloop.choose.architectures.findings import Resources, SearchOutcome
 from innerloop.choose.architectures.prune import PUBLISHED, RELEASED, ROBUST
 from innerloop.choose.architectures.ranking import RandomSettings, ShortlistSettings
 from innerloop.choose.architectures.space import Space
@@ -15,7 +15,7 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import Trusted, load_object
 
 
-class Method(NamedTuple):
+class SearchMethod(NamedTuple):
     """A search."""
 
     title: str
@@ -25,24 +25,24 @@ class Method(NamedTuple):
 
 _HOME = "innerloop.choose.architectures"
 
-METHODS: dict[str, Method] = {
-    "published": Method(
+METHODS: dict[str, SearchMethod] = {
+    "published": SearchMethod(
         "MetaNTK-NAS: a supernet is pruned by rank sums, with the intended initialisation",
         f"{_HOME}.prune:prune",
         PUBLISHED,
     ),
-    "released": Method(
+    "released": SearchMethod(
         "the same as the authors' code carries it out, slips included",
         f"{_HOME}.prune:prune",
         RELEASED,
     ),
-    "robust": Method(
+    "robust": SearchMethod(
         "pruning on common draws, with repeats where decisions are close",
         f"{_HOME}.prune:prune",
         ROBUST,
     ),
-    "random": Method("random candidates", f"{_HOME}.ranking:random_search", RandomSettings()),
-    "shortlist": Method(
+    "random": SearchMethod("random candidates", f"{_HOME}.ranking:random_search", RandomSettings()),
+    "shortlist": SearchMethod(
         "the best of random candidates by a rank sum of scores",
         f"{_HOME}.ranking:shortlist",
         ShortlistSettings(),
@@ -51,7 +51,7 @@ METHODS: dict[str, Method] = {
 """Searches by name, in the order of the documentation."""
 
 
-def find_method(name: str) -> Method:
+def find_method(name: str) -> SearchMethod:
     """The entry of that name."""
     if name not in METHODS:
         known = ", ".join(METHODS)
@@ -69,7 +69,7 @@ def search(
     workers: int | None = None,
     keep: Path | None = None,
     say: Callable[[str], None] | None = None,
-) -> Found:
+) -> SearchOutcome:
     """Looks for architectures before any is trained.
 
     Args:
@@ -96,13 +96,13 @@ def search(
     [26880.0, 25760.0]
     """
     entry = find_method(method)
-    result: Found = load_object(Trusted(entry.function))(
+    result: SearchOutcome = load_object(Trusted(entry.function))(
         space, draws, _settled(method, entry, settings or {}), seed, Resources(workers, keep, say)
     )
     return result._replace(method=method)
 
 
-def _settled(name: str, entry: Method, given: Mapping[str, Any]) -> Any:
+def _settled(name: str, entry: SearchMethod, given: Mapping[str, Any]) -> Any:
     known = entry.settings._fields
     for word in given:
         if word not in known:

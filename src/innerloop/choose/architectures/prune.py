@@ -9,11 +9,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from innerloop.choose.architectures.draws import Draws
-from innerloop.choose.architectures.findings import Found, PruningReliability, Ranked, Resources
+from innerloop.choose.architectures.findings import (
+    PruningReliability,
+    RankedCandidate,
+    Resources,
+    SearchOutcome,
+)
 from innerloop.choose.architectures.importance import (
     Decision,
     Numbers,
-    Table,
+    StageTable,
     affordable,
     contests,
     decide,
@@ -22,7 +27,15 @@ from innerloop.choose.architectures.importance import (
     rank_rule,
     spreads,
 )
-from innerloop.choose.architectures.measure import REGIONS, Bench, Job, Measured, Seeds, Watch, own_seeds
+from innerloop.choose.architectures.measure import (
+    REGIONS,
+    Bench,
+    Measurement,
+    ScoringJob,
+    Seeds,
+    Watch,
+    own_seeds,
+)
 from innerloop.choose.architectures.ranking import mean_of, noise_of
 from innerloop.choose.architectures.space import Space
 from innerloop.choose.architectures.stages import (
@@ -146,7 +159,7 @@ _FIXED_WORK = 8
 """What a network costs beside the operators on its edges, in operators."""
 
 
-class Place(NamedTuple):
+class StageMeasurement(NamedTuple):
     """One measurement of a stage: which item is removed (None: none is), in which repeat, on whose draw."""
 
     item: int | None
@@ -171,13 +184,13 @@ class StageBench:
         self.stage = stage
         self._bench, self._settings, self._seed, self._number = bench, settings, seed, number
         self._choices, self._base, self._watch = choices, base or choices, watch
-        self._found: dict[tuple[str, Place], float] = {}
+        self._found: dict[tuple[str, StageMeasurement], float] = {}
         self.repeats = 0
 
     def measure(self, wanted: list[tuple[int, int]]) -> None:
         """Items in repeats, with what they are compared with."""
         own = self._settings.data == "candidate"
-        pruned = [Place(item, repeat, item if own else 0) for item, repeat in wanted]
+        pruned = [StageMeasurement(item, repeat, item if own else 0) for item, repeat in wanted]
         wholes = list(dict.fromkeys(place._replace(item=None) for place in pruned))
         places = [place for place in (*wholes, *pruned) if not self._has(place)]
         made = [(place, job) for place in places for job in self._jobs(place)]
@@ -187,19 +200,19 @@ class StageBench:
             self._put(place, measured)
         self.repeats = max([self.repeats, *(place.repeat + 1 for place in pruned)])
 
-    def _has(self, place: Place) -> bool:
+    def _has(self, place: StageMeasurement) -> bool:
         return (self._settings.names[0], place) in self._found
 
-    def _put(self, place: Place, measured: Measured) -> None:
+    def _put(self, place: StageMeasurement, measured: Measurement) -> None:
         for name, value in measured.values.items():
             self._found[name, place] = value
 
-    def _jobs(self, place: Place) -> list[Job]:
+    def _jobs(self, place: StageMeasurement) -> list[ScoringJob]:
         """One; two where the network that changes are taken from is another one for each score."""
         settings = self._settings
         draw = self._number * PER_STAGE + place.draw_of * MOST_REPEATS + place.repeat
         left = self._choices if place.item is None else lacking(self._choices, [self.stage.items[place.item]])
-        job = Job(
+        job = ScoringJob(
             left,
             settings.names,
             draw,
@@ -213,7 +226,7 @@ class StageBench:
         parts = [job._replace(candidate=self._base, names=(settings.kernel,)), job._replace(names=(REGIONS,))]
         return parts if settings.regions else parts[:1]
 
-    def _seeds(self, place: Place, draw: int) -> Seeds:
+    def _seeds(self, place: StageMeasurement, draw: int) -> Seeds:
         settings = self._settings
         seeds = own_seeds(self._bench.look(draw)[1], settings.thin)
         if settings.redraw == "round":  # a thin network is made anew for every candidate all the same
@@ -226,14 +239,14 @@ class StageBench:
             seeds = seeds._replace(head=derive_seed(seeds.head, "without"))
         return seeds
 
-    def table(self) -> Table:
+    def table(self) -> StageTable:
         """All that was measured so far."""
         kernel = None if self._settings.kernel == "none" else self._settings.kernel
         regions = REGIONS if self._settings.regions else None
         columns: list[Any] = [
             self._column(name, whole) for whole in (False, True) for name in (kernel, regions)
         ]
-        return Table(*columns)
+        return StageTable(*columns)
 
     def _column(self, name: str | None, whole: bool) -> Numbers | None:
         if name is None:
@@ -242,7 +255,7 @@ class StageBench:
         made = np.full((len(self.stage.items), self.repeats), np.nan)
         for item in range(len(self.stage.items)):
             for repeat in range(self.repeats):
-                place = Place(None if whole else item, repeat, item if own else 0)
+                place = StageMeasurement(None if whole else item, repeat, item if own else 0)
                 made[item, repeat] = self._found.get((name, place), np.nan)
         return made
 
@@ -267,7 +280,9 @@ class Budget(NamedTuple):
         return Budget(self.extra - spent, self.candidates - len(stage.items))
 
 
-def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, resources: Resources) -> Found:
+def prune(
+    space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, resources: Resources
+) -> SearchOutcome:
     """Prunes until one operator is left on every edge, and then to two edges into every node."""
     left = _start(space, settings)
     counts = list(_plan(left, settings))
@@ -286,7 +301,7 @@ def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, r
                 resources.say(decision.line())
         ranked = _ranked(bench, settings, left)
         seconds = bench.seconds
-    return Found(
+    return SearchOutcome(
         "",
         [ranked],
         _reliability(decisions),
@@ -299,7 +314,7 @@ def prune(space: Space[Any], draws: Draws, settings: PruneSettings, seed: int, r
 def foreseen_seconds(space: Space[Any], draws: Draws, settings: PruneSettings) -> float:
     """What pruning would take on one core, from one measurement of the network that it starts with."""
     start = _start(space, settings)
-    job = Job(
+    job = ScoringJob(
         start, settings.names, 0, None, settings.network(), settings.network(True), settings.score_settings
     )
     with Bench(space, draws, workers=1) as bench:
@@ -381,15 +396,15 @@ def _decided(bench: StageBench, settings: PruneSettings, seed: int, budget: Budg
     return decide(stage, bench.table(), rule, seed), spent
 
 
-def _ranked(bench: Bench, settings: PruneSettings, choices: Choices) -> Ranked:
+def _ranked(bench: Bench, settings: PruneSettings, choices: Choices) -> RankedCandidate:
     """What is left, with its own scores."""
     genotype = genotype_of(choices)
     shared = (settings.network(), settings.network(thin=True), settings.score_settings)
     measured = bench.run(
-        [Job(genotype, settings.names, repeat, None, *shared) for repeat in range(settings.repeats)]
+        [ScoringJob(genotype, settings.names, repeat, None, *shared) for repeat in range(settings.repeats)]
     )
     scores = {name: sum(each.values[name] for each in measured) / len(measured) for name in settings.names}
-    return Ranked(genotype, scores)
+    return RankedCandidate(genotype, scores)
 
 
 def _reliability(decisions: list[Decision]) -> PruningReliability:

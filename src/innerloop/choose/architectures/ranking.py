@@ -14,10 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from innerloop.choose.architectures.draws import Draws
-from innerloop.choose.architectures.findings import Found, Ranked, Resources, ShortlistReliability
-from innerloop.choose.architectures.measure import Bench, Job, Watch
+from innerloop.choose.architectures.findings import (
+    RankedCandidate,
+    Resources,
+    SearchOutcome,
+    ShortlistReliability,
+)
+from innerloop.choose.architectures.measure import Bench, ScoringJob, Watch
 from innerloop.choose.architectures.space import Candidate, Space, random_candidate, random_of_size
-from innerloop.choose.scores.table import find, rank_sums
+from innerloop.choose.scores.score_table import find, rank_sums
 from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
 
@@ -191,7 +196,7 @@ def score_candidates(
     Args:
         space: what the candidates belong to.
         candidates: of the space.
-        names: of scores, see :data:`~innerloop.choose.scores.table.SCORES`.
+        names: of scores, see :data:`~innerloop.choose.scores.score_table.SCORES`.
         draws: repeat → data; repeats 0 to ``repeats`` − 1 are used.
         repeats: how often; first weights, last layer and data are drawn anew each time.
         settings: further arguments of scores, by name.
@@ -216,7 +221,7 @@ def score_candidates(
     if not candidates or repeats < 1:
         raise UserError("there is nothing to score: give at least one candidate and one repeat.")
     jobs = [
-        Job(candidate, tuple(names), repeat, settings=settings or {})
+        ScoringJob(candidate, tuple(names), repeat, settings=settings or {})
         for repeat in range(repeats)
         for candidate in candidates
     ]
@@ -299,19 +304,19 @@ def random_pool(
 
 def random_search(
     space: Space[Any], draws: Draws, settings: RandomSettings, seed: int, resources: Resources
-) -> Found:
+) -> SearchOutcome:
     """Random candidates in the order they were drawn."""
     pool = random_pool(space, settings.keep, seed, settings.parameters, settings.tolerance)
     scores = (
         _scores(space, pool, settings.names, draws, settings.repeats, resources) if settings.names else None
     )
     ranked = _ranked(pool, scores, range(len(pool)))
-    return Found("random", ranked, None, [], scores.seconds if scores else 0.0, 0)
+    return SearchOutcome("random", ranked, None, [], scores.seconds if scores else 0.0, 0)
 
 
 def shortlist(
     space: Space[Any], draws: Draws, settings: ShortlistSettings, seed: int, resources: Resources
-) -> Found:
+) -> SearchOutcome:
     """The best of a pool of random candidates by a rank sum, and how far another run would agree."""
     check_names(settings.names)
     if not 1 <= settings.keep <= settings.pool:
@@ -325,7 +330,9 @@ def shortlist(
     order = scores.order()
     told = shortlist_reliability(scores, settings.keep, seed)
     ranked = _ranked(pool, scores, order)
-    return Found("shortlist", ranked[: settings.keep], told, [], scores.seconds, len(pool) * settings.repeats)
+    return SearchOutcome(
+        "shortlist", ranked[: settings.keep], told, [], scores.seconds, len(pool) * settings.repeats
+    )
 
 
 def shortlist_reliability(scores: Scores, keep: int, seed: int) -> ShortlistReliability:
@@ -378,6 +385,6 @@ def _scores(
     )
 
 
-def _ranked(pool: list[Any], scores: Scores | None, order: Any) -> list[Ranked]:
+def _ranked(pool: list[Any], scores: Scores | None, order: Any) -> list[RankedCandidate]:
     means = scores.means() if scores else {}
-    return [Ranked(pool[i], {name: value[i] for name, value in means.items()}) for i in order]
+    return [RankedCandidate(pool[i], {name: value[i] for name, value in means.items()}) for i in order]

@@ -20,7 +20,7 @@ from innerloop.nets.cells.genotype import (
 )
 
 
-class Item(NamedTuple):
+class EdgeOperator(NamedTuple):
     """An operator on an edge."""
 
     kind: str
@@ -29,7 +29,7 @@ class Item(NamedTuple):
     operator: str
 
 
-class Group(NamedTuple):
+class OperatorGroup(NamedTuple):
     """Operators of which some go: the places of its items in the stage, and how many go."""
 
     places: tuple[int, ...]
@@ -40,8 +40,8 @@ class Stage(NamedTuple):
     """One comparison: every item is removed once, alone."""
 
     name: str
-    items: tuple[Item, ...]
-    groups: tuple[Group, ...]
+    items: tuple[EdgeOperator, ...]
+    groups: tuple[OperatorGroup, ...]
 
 
 def check_start(choices: Choices) -> Choices:
@@ -76,7 +76,7 @@ def edge_stage(choices: Choices, number: int) -> Stage:
     >>> len(stage.items), len(stage.groups), stage.groups[0].drop
     (126, 18, 1)
     """
-    items = [Item(*each) for each in remaining(choices)]
+    items = [EdgeOperator(*each) for each in remaining(choices)]
     several = [item for _, edge in groupby(items, lambda i: i[:3]) for item in _if_several(edge)]
     groups = _groups(several, lambda item: item[:3], lambda _: 1)
     return Stage(f"round {number}", tuple(several), groups)
@@ -85,8 +85,8 @@ def edge_stage(choices: Choices, number: int) -> Stage:
 def node_stage(choices: Choices, nodes: Iterable[tuple[str, int]] | None = None) -> Stage:
     """The end: nodes with more than two edges lose those that are too many."""
     wanted = None if nodes is None else set(nodes)
-    items = [Item(*each) for each in remaining(choices)]
-    into: dict[tuple[str, int], list[Item]] = {}
+    items = [EdgeOperator(*each) for each in remaining(choices)]
+    into: dict[tuple[str, int], list[EdgeOperator]] = {}
     for item in items:
         into.setdefault((item.kind, item.node), []).append(item)
     several = [
@@ -104,21 +104,21 @@ def crowded_nodes(choices: Choices) -> list[tuple[str, int]]:
     return list(dict.fromkeys((item.kind, item.node) for item in node_stage(choices).items))
 
 
-def _if_several(edge: Iterator[Item]) -> list[Item]:
+def _if_several(edge: Iterator[EdgeOperator]) -> list[EdgeOperator]:
     items = list(edge)
     return items if len(items) > 1 else []
 
 
 def _groups(
-    items: list[Item], key: Callable[[Item], object], drop: Callable[[int], int]
-) -> tuple[Group, ...]:
+    items: list[EdgeOperator], key: Callable[[EdgeOperator], object], drop: Callable[[int], int]
+) -> tuple[OperatorGroup, ...]:
     places: dict[object, list[int]] = {}
     for place, item in enumerate(items):
         places.setdefault(key(item), []).append(place)
-    return tuple(Group(tuple(mine), drop(len(mine))) for mine in places.values())
+    return tuple(OperatorGroup(tuple(mine), drop(len(mine))) for mine in places.values())
 
 
-def lacking(choices: Choices, items: Iterable[Item]) -> Choices:
+def lacking(choices: Choices, items: Iterable[EdgeOperator]) -> Choices:
     """The choices without these operators."""
     for item in items:
         choices = without(choices, *item)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from innerloop.choose.scores.conditions import Condition as Condition
+    from innerloop.choose.scores.conditions import ConditionNumber as ConditionNumber
     from innerloop.choose.scores.conditions import fresh_head as fresh_head
     from innerloop.choose.scores.conditions import metantk as metantk
     from innerloop.choose.scores.conditions import metantk_condition as metantk_condition
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from innerloop.choose.scores.patterns import Regions as Regions
     from innerloop.choose.scores.patterns import linear_regions as linear_regions
     from innerloop.choose.scores.patterns import naswot as naswot
+    from innerloop.choose.scores.score_table import SCORES as SCORES
+    from innerloop.choose.scores.score_table import rank_sums as rank_sums
     from innerloop.choose.scores.scoring import Score as Score
     from innerloop.choose.scores.scoring import flops as flops
     from innerloop.choose.scores.scoring import layers as layers
     from innerloop.choose.scores.scoring import parameters as parameters
     from innerloop.choose.scores.scoring import score as score
-    from innerloop.choose.scores.table import SCORES as SCORES
-    from innerloop.choose.scores.table import rank_sums as rank_sums
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
             "innerloop.choose.scores.conditions": (
-                "Condition fresh_head metantk metantk_condition ntk_condition"
+                "ConditionNumber fresh_head metantk metantk_condition ntk_condition"
             ),
             "innerloop.choose.scores.gradients": "gradient_norm synflow zico",
             "innerloop.choose.scores.patterns": "Regions linear_regions naswot",
             "innerloop.choose.scores.scoring": "Score flops layers parameters score",
-            "innerloop.choose.scores.table": "SCORES rank_sums",
+            "innerloop.choose.scores.score_table": "SCORES rank_sums",
         },
     )

@@ -38,7 +38,7 @@ PUBLISHED = Descent(math.inf, ridge=1e-3)
 """MetaNTK-NAS for 5 cells: adapted to convergence, with a ridge of 1e-3 in the inner solve."""
 
 
-class Condition(NamedTuple):
+class ConditionNumber(NamedTuple):
     """A condition number.
 
     Attributes:
@@ -101,7 +101,7 @@ def fresh_head(
 
 def condition_number(
     kernel: Tensor, precision: torch.dtype | None = None, degenerate: Degenerate = "told"
-) -> Condition:
+) -> ConditionNumber:
     r""":math:`\lambda_{max}/\lambda_{min}` of a symmetric kernel, without a ridge.
 
     >>> condition_number(torch.diag(torch.tensor([8.0, 2.0]))).value
@@ -113,9 +113,11 @@ def condition_number(
         raise UserError(f"degenerate='{degenerate}' is unknown: give told or released.")
     stand_in = math.inf if degenerate == "told" else RELEASED
     if not bool(kernel.isfinite().all()):
-        return Condition(stand_in, math.nan, math.nan, "the kernel has entries that are no finite numbers")
+        return ConditionNumber(
+            stand_in, math.nan, math.nan, "the kernel has entries that are no finite numbers"
+        )
     if not bool(kernel.any()):
-        return Condition(stand_in, 0.0, 0.0, "the kernel is zero: no gradient reaches the parameters")
+        return ConditionNumber(stand_in, 0.0, 0.0, "the kernel is zero: no gradient reaches the parameters")
     values = spectrum(kernel.double())
     largest, smallest = float(values[0]), float(values[-1])
     value = condition(values.to(precision or kernel.dtype))
@@ -124,7 +126,7 @@ def condition_number(
         value = largest / smallest if smallest else torch.finfo(torch.float64).max
     elif not reason:
         value = largest / smallest
-    return Condition(value, largest, smallest, reason)
+    return ConditionNumber(value, largest, smallest, reason)
 
 
 def ntk_condition(
@@ -136,7 +138,7 @@ def ntk_condition(
     which: Which = "weights",
     degenerate: Degenerate = "told",
     memory: int = SCORE_MEMORY,
-) -> Condition:
+) -> ConditionNumber:
     r"""TE-NAS (Chen et al. 2021): the condition number of the empirical NTK of a batch.
 
     Args:
@@ -217,7 +219,7 @@ def metantk_condition(
     which: Which = "weights",
     degenerate: Degenerate = "told",
     memory: int = SCORE_MEMORY,
-) -> Condition:
+) -> ConditionNumber:
     r"""MetaNTK-NAS (Wang et al. 2022): the condition number of :func:`metantk`.
 
     The ridge belongs to the inner solve: none is added to the kernel whose condition number it is.

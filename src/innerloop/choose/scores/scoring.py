@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from innerloop.choose.architectures.space import count_layers
-from innerloop.choose.scores.table import Entry, find
+from innerloop.choose.scores.score_table import ScoreEntry, find
 from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss
 from innerloop.core.trees import count
@@ -22,7 +22,7 @@ class Score(NamedTuple):
     reason: str = ""
 
 
-class Scored(Protocol):
+class ScoreResult(Protocol):
     """What every score gives: at least these two."""
 
     @property
@@ -36,14 +36,14 @@ class Scored(Protocol):
 
 def score(
     name: str, network: Network, params: Params, buffers: Buffers, tasks: TaskBatch, **settings: Any
-) -> Scored:
+) -> ScoreResult:
     """A score by name. Every score is given the part of the tasks that it looks at.
 
     Scores of inputs and of one batch get the samples of all tasks together, task after task; ZiCo's batches
     are the tasks. Where targets are numbers the loss is the mean square.
 
     Args:
-        name: one of :data:`~innerloop.choose.scores.table.SCORES`.
+        name: one of :data:`~innerloop.choose.scores.score_table.SCORES`.
         network: what is scored.
         params: its parameters.
         buffers: its buffers.
@@ -65,11 +65,11 @@ def score(
     if entry.takes in ("batch", "batches") and tasks.y_support.is_floating_point():
         arguments.setdefault("loss", get_loss("mse"))
     compute = load_object(Trusted(entry.function))  # of our own table
-    result: Scored = compute(network, params, buffers, *_data(entry, tasks), **arguments)
+    result: ScoreResult = compute(network, params, buffers, *_data(entry, tasks), **arguments)
     return result
 
 
-def _data(entry: Entry, tasks: TaskBatch) -> tuple[Any, ...]:
+def _data(entry: ScoreEntry, tasks: TaskBatch) -> tuple[Any, ...]:
     if entry.takes == "tasks":
         return (tasks,)
     if entry.takes == "shape":

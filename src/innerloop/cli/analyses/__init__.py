@@ -1,6 +1,6 @@
 """Kinds of ``innerloop analyze``, one file each: settings, and the call of an estimate with them.
 
-A module ``innerloop.cli.analyses.KIND`` has ``Settings`` with a description beside every key, and an
+A module ``innerloop.cli.analyses.KIND`` has its settings, with a description beside every key, and an
 :class:`Analysis` named ``ANALYSIS``. It imports torch inside functions only, so that mistakes in settings are
 answered at once.
 """
@@ -31,7 +31,7 @@ ANALYSES: dict[str, str] = {
 Say: TypeAlias = Callable[[str], None]
 
 
-class Estimate(Protocol):
+class AnalysisResult(Protocol):
     """A typed result; ``str`` of it is what people read."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Analysis(NamedTuple):
     """
 
     settings: type[FlatSettings]
-    run: Callable[[Any, Recipe | None, Say], Estimate]
+    run: Callable[[Any, Recipe | None, Say], AnalysisResult]
     heading: Callable[[Any], str] = lambda _: ""
     figures: Callable[[Any], dict[str, Figure]] = lambda _: {}
     page: Callable[[dict[str, Any]], str] | None = None

@@ -24,7 +24,7 @@ _ADAPTS = When("method=maml or method=anil", lambda s, _: s.method != "mtl")
 _HEADS = When("method=mtl", lambda s, _: s.method == "mtl")
 
 
-class Settings(FlatSettings):
+class ConvergenceSettings(FlatSettings):
     """Keys of ``analyze convergence``. Rates are of the summed loss ½‖f − y‖², NTK parametrisation."""
 
     NO_RECIPE: ClassVar[str] = (
@@ -60,7 +60,7 @@ class Settings(FlatSettings):
     seed: int = Field(0, ge=0, description="of tasks and network")
 
 
-def run(settings: Settings, _recipe: Recipe | None, say: Say) -> Convergence:
+def run(settings: ConvergenceSettings, _recipe: Recipe | None, say: Say) -> Convergence:
     """Constants of the theorem from the analytic kernel; the course of the loss; whether the bound holds."""
     from innerloop.training.convergence import MetaMethod, Wide, follow_bound
 
@@ -73,7 +73,7 @@ def run(settings: Settings, _recipe: Recipe | None, say: Say) -> Convergence:
     return follow_bound(tasks, method, network, eta=s.eta, steps=s.steps, seed=s.seed)
 
 
-def _tasks(s: Settings) -> TaskBatch:
+def _tasks(s: ConvergenceSettings) -> TaskBatch:
     from innerloop.core.random import derive_seed
     from innerloop.training.wide import without_split
 
@@ -94,7 +94,7 @@ def _scale_labels(batch: TaskBatch, std: float) -> TaskBatch:
     return batch._replace(y_support=y_support, y_query=y_query)
 
 
-def heading(s: Settings) -> str:
+def heading(s: ConvergenceSettings) -> str:
     """The learner, the family and the network."""
     return f"{s.method} on {s.tasks}, L = {s.depth}, width {s.width:g}: "
 
@@ -106,4 +106,4 @@ def figures(result: Convergence) -> dict[str, Figure]:
     return {"convergence": bound_figure(result.loss, result.bound)}
 
 
-ANALYSIS = Analysis(Settings, run, heading, figures)
+ANALYSIS = Analysis(ConvergenceSettings, run, heading, figures)

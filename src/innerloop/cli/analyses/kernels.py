@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from innerloop.core.types import TaskBatch
-    from innerloop.theory.kernels import Drawn, KernelComparison
+    from innerloop.theory.kernels import KernelComparison, KernelRepeat
 
 
 class _Wide(Protocol):
@@ -32,33 +32,33 @@ def width_is_whole(settings: _Wide) -> str | None:
     return f"width={settings.width} is no whole number: give one, or inf"
 
 
-def _splits_have_queries(s: Settings) -> str | None:
+def _splits_have_queries(s: KernelSettings) -> str | None:
     return "split=true needs query samples: give queries=10" if s.split and s.queries == 0 else None
 
 
-def _maml_has_a_split(s: Settings) -> str | None:
+def _maml_has_a_split(s: KernelSettings) -> str | None:
     return "kernel=maml needs split=true and queries=10" if s.kernel == "maml" and not s.split else None
 
 
-def _convergence_has_a_split(s: Settings) -> str | None:
+def _convergence_has_a_split(s: KernelSettings) -> str | None:
     if math.isfinite(s.inner_time) or (s.split and not s.inner_steps):
         return None
     return "inner_time=inf needs split=true and no inner_steps"
 
 
-def _steps_take_time(s: Settings) -> str | None:
+def _steps_take_time(s: KernelSettings) -> str | None:
     if not s.inner_steps or s.inner_time > 0:
         return None
     return "inner_steps needs an inner_time: give inner_time=0.1"
 
 
-def _residual_networks_are_deep(s: Settings) -> str | None:
+def _residual_networks_are_deep(s: KernelSettings) -> str | None:
     if s.network == "mlp" or s.depth >= 2:
         return None
     return f"network={s.network} has at least two layers with weights: give depth=2 or more"
 
 
-class Settings(FlatSettings):
+class KernelSettings(FlatSettings):
     """Keys of ``analyze kernels``. Times are rate × steps for the summed loss ½‖f − y‖²."""
 
     NO_RECIPE: ClassVar[str] = (
@@ -111,7 +111,7 @@ class Settings(FlatSettings):
     seed: int = Field(0, ge=0, description="of all draws")
 
 
-def run(settings: Settings, _recipe: Recipe | None, say: Say) -> KernelComparison:
+def run(settings: KernelSettings, _recipe: Recipe | None, say: Say) -> KernelComparison:
     """Eigenvalues of the first repeat's kernels, and the gap over all repeats."""
     from innerloop.kernels.meta.descent import Descent
     from innerloop.theory.kernels import Learning, compare_kernels
@@ -130,7 +130,7 @@ def run(settings: Settings, _recipe: Recipe | None, say: Say) -> KernelCompariso
     return compare_kernels((_draw(s, repeat) for repeat in range(s.repeats)), learning, s.kernel)
 
 
-def _draw(s: Settings, repeat: int) -> Drawn:
+def _draw(s: KernelSettings, repeat: int) -> KernelRepeat:
     """The kernel, training tasks and test tasks of one repeat."""
     import torch
 
@@ -138,17 +138,17 @@ def _draw(s: Settings, repeat: int) -> Drawn:
     from innerloop.kernels.analytic.networks import network_kernel
     from innerloop.kernels.empirical.kernel import empirical_kernel
     from innerloop.nets.residual import wide_network
-    from innerloop.theory.kernels import Drawn
+    from innerloop.theory.kernels import KernelRepeat
 
     seed = derive_seed(s.seed, "analyze-kernels", repeat)
     train = draw_tasks(s, s.n_tasks, s.shots, s.queries, seed=seed)
     test = draw_tasks(s, s.test_tasks, s.test_support, s.test_query, seed=seed, split="test")
     if math.isinf(s.width):
-        return Drawn(network_kernel(s.network, s.depth, s.activation), train, test)
+        return KernelRepeat(network_kernel(s.network, s.depth, s.activation), train, test)
     inputs = train.x_support.shape[-1]
     net = wide_network(s.network, inputs, int(s.width), s.depth, activation=s.activation)
     params, _ = net.init(torch.Generator().manual_seed(seed % 2**63))
-    return Drawn(empirical_kernel(net, {n: p.double() for n, p in params.items()}), train, test)
+    return KernelRepeat(empirical_kernel(net, {n: p.double() for n, p in params.items()}), train, test)
 
 
 class _Family(Protocol):
@@ -187,7 +187,7 @@ def draw_tasks(
     return batch
 
 
-def heading(s: Settings) -> str:
+def heading(s: KernelSettings) -> str:
     """The family and the network."""
     return (
         f"{s.tasks}, {s.network}, L = {s.depth}, width {s.width:g}, {s.heads} heads, "
@@ -202,4 +202,4 @@ def figures(result: KernelComparison) -> dict[str, Figure]:
     return {"kernels": spectrum_figure(f"{result.kernel} kernel", result.eigenvalues)}
 
 
-ANALYSIS = Analysis(Settings, run, heading, figures)
+ANALYSIS = Analysis(KernelSettings, run, heading, figures)

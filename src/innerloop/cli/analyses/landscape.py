@@ -30,13 +30,13 @@ _SQUARED = When(
 )
 
 
-def _small_is_hard(s: Settings) -> str | None:
+def _small_is_hard(s: LandscapeSettings) -> str | None:
     if s.rho_hard <= s.rho_easy:
         return None
     return f"rho_hard={s.rho_hard} exceeds rho_easy={s.rho_easy}: small is hard, exchange them"
 
 
-class Settings(FlatSettings):
+class LandscapeSettings(FlatSettings):
     """Keys of ``analyze landscape``: first those of the closed form, then those for a recipe's tasks."""
 
     RULES: ClassVar[Rules] = (_small_is_hard,)
@@ -72,7 +72,7 @@ class Settings(FlatSettings):
     seed: int = Field(0, ge=0, description="with a recipe: of the network, the directions and the bootstrap")
 
 
-def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
+def run(settings: LandscapeSettings, recipe: Recipe | None, say: Say) -> Landscape:
     """The closed forms of a geography; or, with a recipe, estimates from its tasks."""
     if recipe is not None:
         return _of_recipe(settings, recipe, say)
@@ -84,7 +84,7 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> Landscape:
 
 
 @recipe_words()
-def _of_recipe(settings: Settings, recipe: Recipe, say: Say) -> TaskLandscape | PermutedLandscape:
+def _of_recipe(settings: LandscapeSettings, recipe: Recipe, say: Say) -> TaskLandscape | PermutedLandscape:
     """Estimates from the training tasks of a recipe."""
     from innerloop.experiment.data import build_data
     from innerloop.experiment.model import build_network
@@ -106,7 +106,7 @@ def _of_recipe(settings: Settings, recipe: Recipe, say: Say) -> TaskLandscape | 
     return permuted_task_landscape(view, step, _kinds(data, settings))
 
 
-def _with_samples(settings: Settings, recipe: Recipe) -> Recipe:
+def _with_samples(settings: LandscapeSettings, recipe: Recipe) -> Recipe:
     """The recipe with as many samples per task as estimates want, half of them for adapting."""
     from innerloop.theory.landscape.tasks import GOOD
 
@@ -115,7 +115,7 @@ def _with_samples(settings: Settings, recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"tasks": recipe.tasks.model_copy(update=update)})
 
 
-def _step(settings: Settings, recipe: Recipe) -> Step:
+def _step(settings: LandscapeSettings, recipe: Recipe) -> Step:
     from innerloop.core.losses import rate_factor
     from innerloop.theory.landscape.features import Step
 
@@ -128,16 +128,16 @@ def _step(settings: Settings, recipe: Recipe) -> Step:
     return step._replace(lr=inner.lr * rate_factor(inner.loss, "half-mse", shots), whose=whose)
 
 
-def _kinds(data: Data, settings: Settings) -> list[str]:
+def _kinds(data: Data, settings: LandscapeSettings) -> list[str]:
     files = (data.train.files(number) for number in range(settings.tasks))
     return [str(each.get("kind") or "") if each else "" for each in files]
 
 
-def unfit(settings: Settings, recipe: Recipe | None) -> str | None:
+def unfit(settings: LandscapeSettings, recipe: Recipe | None) -> str | None:
     """Tangent features are derivatives of one output, and labels have one for every class."""
     if settings.features != "tangent" or recipe is None or not recipe.inner.loss.startswith("cross-entropy"):
         return None
     return "features=tangent needs a network with one output: use features=network here."
 
 
-ANALYSIS = Analysis(Settings, run, page=landscape_page, unfit=unfit)
+ANALYSIS = Analysis(LandscapeSettings, run, page=landscape_page, unfit=unfit)

@@ -18,7 +18,7 @@ from innerloop.learners.table import estimated_rates
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from innerloop.choose.rate_advice import JudgedRate
+    from innerloop.choose.rate_advice import RateCheck
     from innerloop.experiment.recipe.schema import Recipe
     from innerloop.theory.rate.linear import FormRate
 
@@ -27,7 +27,7 @@ SEARCHED = 100
 """Up to so many features the rate of least training risk is also searched for."""
 
 
-def _drawn(words: str, holds: Callable[[Settings], bool]) -> When:
+def _drawn(words: str, holds: Callable[[RateSettings], bool]) -> When:
     """Read on drawn data if a condition holds as well."""
     return When(words, lambda s, recipe: recipe is None and holds(s))
 
@@ -45,19 +45,19 @@ _OPTIMA = _drawn(
 )
 
 
-def _ends_are_in_order(s: Settings) -> str | None:
+def _ends_are_in_order(s: RateSettings) -> str | None:
     if s.data != "uniform" or s.low < s.high:
         return None
     return f"low={s.low:g} must be below high={s.high:g}: exchange them."
 
 
-def _targets_are_numbers(s: Settings) -> str | None:
+def _targets_are_numbers(s: RateSettings) -> str | None:
     if not s.loss.startswith("cross-entropy"):
         return None
     return f"loss={s.loss} is for labels, and drawn data have numbers: give loss=mse, half-mse or half-sse."
 
 
-class Settings(FlatSettings):
+class RateSettings(FlatSettings):
     """What ``analyze rate`` takes."""
 
     RULES: ClassVar[Rules] = (_ends_are_in_order, _targets_are_numbers)
@@ -105,13 +105,13 @@ class Settings(FlatSettings):
     seed: int = Field(0, ge=0, description="of everything drawn")
 
 
-def run(settings: Settings, recipe: Recipe | None, say: Say) -> FormRate | JudgedRate:
+def run(settings: RateSettings, recipe: Recipe | None, say: Say) -> FormRate | RateCheck:
     """The estimate, with bounds and sampling error."""
     return _for_drawn(settings) if recipe is None else _for_recipe(settings, recipe, say)
 
 
 @recipe_words()
-def _for_recipe(settings: Settings, recipe: Recipe, say: Say) -> JudgedRate:
+def _for_recipe(settings: RateSettings, recipe: Recipe, say: Say) -> RateCheck:
     from innerloop.choose.rate_advice import judge_rate
     from innerloop.choose.rates import advice_for, provisional
     from innerloop.core.losses import get_loss, is_classification
@@ -127,7 +127,7 @@ def _for_recipe(settings: Settings, recipe: Recipe, say: Say) -> JudgedRate:
     return judged
 
 
-def _for_drawn(settings: Settings) -> FormRate:
+def _for_drawn(settings: RateSettings) -> FormRate:
     from innerloop.theory.rate.linear import LinearTasks, needed, rate_by
 
     form = "lim" if settings.kind == "auto" else settings.kind
@@ -141,7 +141,7 @@ def _for_drawn(settings: Settings) -> FormRate:
     return rate_by(form, tasks, settings.loss, search=search, seed=settings.seed)
 
 
-def _features(settings: Settings, name: str, samples: int) -> Tensor:
+def _features(settings: RateSettings, name: str, samples: int) -> Tensor:
     """Drawn inputs through the basis functions, ``(n_tasks, samples, dim)`` in float64."""
     import torch
 
@@ -171,7 +171,7 @@ def _features(settings: Settings, name: str, samples: int) -> Tensor:
     return x
 
 
-def _optima(settings: Settings) -> Tensor:
+def _optima(settings: RateSettings) -> Tensor:
     import torch
 
     from innerloop.core.random import Draws
@@ -180,11 +180,11 @@ def _optima(settings: Settings) -> Tensor:
     return draws.normal("optimum", (settings.dim,), std=math.sqrt(settings.optima))
 
 
-def unfit(_: Settings, recipe: Recipe | None) -> str | None:
+def unfit(_: RateSettings, recipe: Recipe | None) -> str | None:
     """Methods without an inner loop have no inner rate."""
     if recipe is None or recipe.inner.method in estimated_rates():
         return None
     return f"inner.method={recipe.inner.method} has no inner learning rate: set inner.method=anil or maml."
 
 
-ANALYSIS = Analysis(Settings, run, heading=lambda _: "inner.lr = ", unfit=unfit)
+ANALYSIS = Analysis(RateSettings, run, heading=lambda _: "inner.lr = ", unfit=unfit)

@@ -12,10 +12,10 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.words import recipe_words
 
 if TYPE_CHECKING:
-    from innerloop.choose.regions import RegionCount
+    from innerloop.choose.scores.patterns import RegionCount
 
 
-class Settings(FlatSettings):
+class RegionSettings(FlatSettings):
     """Keys of ``analyze regions``. Tasks and network are the recipe's."""
 
     READERS: ClassVar[Readers] = {
@@ -33,10 +33,10 @@ def _is_drawn(recipe: Recipe | None) -> bool:
 
 
 @recipe_words()
-def run(settings: Settings, recipe: Recipe | None, say: Say) -> RegionCount:
+def run(settings: RegionSettings, recipe: Recipe | None, say: Say) -> RegionCount:
     """Distinct patterns at every initialisation, and their mean with an interval."""
     from innerloop.choose.rates import provisional
-    from innerloop.choose.regions import count_regions, different_inputs
+    from innerloop.choose.scores.patterns import count_regions, different_inputs
     from innerloop.experiment.parts import build
     from innerloop.experiment.weights import first_weights, for_test
 
@@ -53,11 +53,11 @@ def run(settings: Settings, recipe: Recipe | None, say: Say) -> RegionCount:
     return count_regions(parts.network, weights, x, settings.batch)
 
 
-def unfit(_: Settings, recipe: Recipe | None) -> str | None:
+def unfit(_: RegionSettings, recipe: Recipe | None) -> str | None:
     """Without a recipe there is no network."""
     if recipe is not None:
         return None
     return "analyze regions looks at a network: name a recipe, as in `analyze regions sine-maml`."
 
 
-ANALYSIS = Analysis(Settings, run, unfit=unfit)
+ANALYSIS = Analysis(RegionSettings, run, unfit=unfit)

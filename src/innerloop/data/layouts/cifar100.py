@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
-from innerloop.data.catalogue import Classes
+from innerloop.data.catalogue import ClassList
 from innerloop.data.layouts.layout import Layout, Progress, find_file, where
 from innerloop.data.pickles import by_text, load_pickle, text
 
@@ -18,13 +18,13 @@ SIZE: Final = 32
 PARTS: Final = ("train", "test")  # few-shot learning divides the classes and uses both parts
 
 
-class _Part(NamedTuple):
+class _LabelledPixels(NamedTuple):
     pixels: NDArray[np.uint8]  # (n, 3072), channel after channel
     labels: NDArray[np.int64]
     files: list[str]
 
 
-def cifar100(archives: Sequence[Archive], classes: Classes) -> Layout:
+def cifar100(archives: Sequence[Archive], classes: ClassList) -> Layout:
     """Read the three pickles; rows are sorted by class, then part (train, test), then file name."""
     meta = _table(archives, "meta")
     names = [text(name) for name in meta.get("fine_label_names", [])]
@@ -64,7 +64,7 @@ def _table(archives: Sequence[Archive], name: str) -> dict[str, Any]:
         return by_text(load_pickle(file, f"'{inside}' in {archive.path.name}"), f"'{inside}'")
 
 
-def _part(table: dict[str, Any], name: str, n_classes: int) -> _Part:
+def _part(table: dict[str, Any], name: str, n_classes: int) -> _LabelledPixels:
     try:
         pixels = np.asarray(table["data"])
         labels = np.asarray(table["fine_labels"], dtype=np.int64)
@@ -74,4 +74,4 @@ def _part(table: dict[str, Any], name: str, n_classes: int) -> _Part:
     fits = pixels.dtype == np.uint8 and pixels.shape == (len(labels), 3 * SIZE * SIZE) and labels.ndim == 1
     if not fits or len(files) != len(labels) or not np.isin(labels, np.arange(n_classes)).all():
         raise UserError(f"in '{name}' pictures and labels do not belong together: this is not CIFAR-100.")
-    return _Part(pixels, labels, files)
+    return _LabelledPixels(pixels, labels, files)

@@ -7,7 +7,7 @@ from typing import Final
 
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
-from innerloop.data.catalogue import Classes
+from innerloop.data.catalogue import ClassList
 from innerloop.data.layouts.imagenet import SIZE, decode_84
 from innerloop.data.layouts.layout import Layout, fill_from, find_file, where
 from innerloop.data.pictures import is_picture
@@ -15,7 +15,7 @@ from innerloop.data.pictures import is_picture
 FOLDER: Final = "images"
 
 
-def cub(archives: Sequence[Archive], classes: Classes) -> Layout:
+def cub(archives: Sequence[Archive], classes: ClassList) -> Layout:
     """Whole pictures (no bounding box is used) as 84×84; rows are sorted by class, then file name."""
     listed = _listed(archives)
     members: dict[str, list[tuple[str, Archive, str]]] = {name: [] for name in classes.names}

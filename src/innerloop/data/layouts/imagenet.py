@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
-from innerloop.data.catalogue import Classes
+from innerloop.data.catalogue import ClassList
 from innerloop.data.layouts.layout import Layout, fill_from, grouped_rows, where
 from innerloop.data.pictures import fit_picture, is_picture, open_picture
 
@@ -26,7 +26,7 @@ def decode_84(data: bytes) -> NDArray[np.uint8]:
     return fit_picture(open_picture(data), SIZE, "rgb", "squash")
 
 
-def from_files(archives: Sequence[Archive], classes: Classes, labels: Mapping[str, str]) -> Layout:
+def from_files(archives: Sequence[Archive], classes: ClassList, labels: Mapping[str, str]) -> Layout:
     """Pictures by class."""
     members: dict[str, list[tuple[Archive, str]]] = {name: [] for name in classes.names}
     for archive in archives:
@@ -76,7 +76,7 @@ def _file_name(item: tuple[Archive, str]) -> str:
     return item[1].rpartition("/")[2]
 
 
-def _layout(rows: list[tuple[Archive, str]], counts: list[int], classes: Classes) -> Layout:
+def _layout(rows: list[tuple[Archive, str]], counts: list[int], classes: ClassList) -> Layout:
     packed: dict[int, tuple[Archive, dict[str, int]]] = {}
     for row, (archive, name) in enumerate(rows):
         packed.setdefault(id(archive), (archive, {}))[1][name] = row

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError
+from innerloop.core.resources import available_cores
 from innerloop.data.archives import Archive
 from innerloop.data.pictures import BadPictureError, in_threads
 

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
-from innerloop.data.catalogue import Classes
+from innerloop.data.catalogue import ClassList
 from innerloop.data.layouts.imagenet import SIZE, from_files, read_lists
 from innerloop.data.layouts.layout import Layout, Progress, where
 from innerloop.data.pickles import by_text, load_pickle, text
 
 
-def mini_imagenet(archives: Sequence[Archive], classes: Classes) -> Layout:
+def mini_imagenet(archives: Sequence[Archive], classes: ClassList) -> Layout:
     """Either form. The published list decides which split a class is in, never the name of a file."""
     pickles = [
         (archive, name)
@@ -29,7 +29,7 @@ def mini_imagenet(archives: Sequence[Archive], classes: Classes) -> Layout:
     return from_files(archives, classes, read_lists(archives))
 
 
-def _from_pickles(pickles: Sequence[tuple[Archive, str]], classes: Classes) -> Layout:
+def _from_pickles(pickles: Sequence[tuple[Archive, str]], classes: ClassList) -> Layout:
     tables = [_read(archive, name) for archive, name in pickles]
     home = {label: table for table, (_, rows) in enumerate(tables) for label in rows}
     missing = [name for name in classes.names if name not in home]

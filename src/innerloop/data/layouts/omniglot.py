@@ -12,7 +12,7 @@ from PIL import Image
 
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
-from innerloop.data.catalogue import Classes
+from innerloop.data.catalogue import ClassList
 from innerloop.data.layouts.layout import Layout, Progress, grouped_rows, where
 from innerloop.data.pictures import BadPictureError, fit_picture, is_picture, open_picture
 
@@ -21,7 +21,7 @@ WHITE: Final = 255
 DRAWN: Final = 105  # side of the originals
 
 
-def omniglot(archives: Sequence[Archive], classes: Classes) -> Layout:
+def omniglot(archives: Sequence[Archive], classes: ClassList) -> Layout:
     """Find every drawing; the class is the last two folders: ``<alphabet>/<character>/0709_01.png``."""
     members: dict[str, list[str]] = {name: [] for name in classes.names}
     home: dict[str, Archive] = {}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
-from innerloop.data.catalogue import Classes
+from innerloop.data.catalogue import ClassList
 from innerloop.data.layouts.imagenet import SIZE, decode_84, from_files
 from innerloop.data.layouts.layout import Layout, Progress, cores, find_file, where
 from innerloop.data.pickles import by_text, load_pickle, text
@@ -64,7 +64,7 @@ class _Part(NamedTuple):
     rows: Rows
 
 
-def tiered_imagenet(archives: Sequence[Archive], classes: Classes) -> Layout:
+def tiered_imagenet(archives: Sequence[Archive], classes: ClassList) -> Layout:
     """Either form."""
     if find_file(archives, "train_labels.pkl") is None:
         return from_files(archives, classes, {})

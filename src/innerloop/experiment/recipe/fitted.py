@@ -15,7 +15,7 @@ from innerloop.experiment.recipe.rules import PICTURES
 from innerloop.experiment.recipe.schema import Data, Recipe
 
 if TYPE_CHECKING:
-    from innerloop.data.survey import Survey
+    from innerloop.data.opening import Survey
 
 PARTS = {"train": "to train on", "validation": "to validate", "test": "to test"}
 WAYS, SHOTS, QUERIES = 5, 5, 15
@@ -42,7 +42,7 @@ class Fit(NamedTuple):
 
 def pictures_of(data: Data) -> Survey:
     """The pictures of a recipe."""
-    from innerloop.data.survey import survey
+    from innerloop.data.opening import survey
 
     with spelling(WORDS):
         return survey(
@@ -102,7 +102,7 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Mapping[str, Any]]) -> 
 def fitted_shape(seen: Survey, recipe: Recipe, said: Collection[str]) -> dict[str, int]:
     """Ways, shots and queries that all classes allow, apart from those that are said.
 
-    >>> from innerloop.data.survey import Survey
+    >>> from innerloop.data.opening import Survey
     >>> parts = {"train": ["a", "b", "c"], "validation": ["d", "e"], "test": ["f", "g"]}
     >>> seen = Survey("pets", dict.fromkeys("abcdefg", 8), parts, 84, False, True)
     >>> fitted_shape(seen, Recipe(), [])

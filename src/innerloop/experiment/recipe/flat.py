@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ConfigDict, Field
 
 from innerloop.core.errors import UserError
-from innerloop.core.words import seconds_in
+from innerloop.core.formatting import seconds_in
 from innerloop.experiment.recipe.grammar import Assignment, Grammar, Reading, read
 from innerloop.experiment.recipe.problems import allowed, known_settings, settings_of, show
 from innerloop.experiment.recipe.rules import Readers as Readers

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pydantic.fields import FieldInfo
 
-from innerloop.core.faults import printable, shortened
+from innerloop.core.formatting import printable, shorten
 from innerloop.experiment.recipe.problems import Told, checked, is_table, kind, near, show, suggest
 from innerloop.experiment.recipe.rules import Ruled, broken
 
@@ -167,7 +167,7 @@ def parse(items: Items, grammar: Grammar[Any]) -> tuple[dict[str, Assignment], l
             typed.setdefault(key, given._replace(key=key))
             continue
         key, equals, raw = (part.strip() for part in given.partition("="))
-        item = shortened(printable(given))
+        item = shorten(printable(given))
         bare = re.split(r"[\s=]", key.lstrip("-"), maxsplit=1)[0]
         if key.startswith("-"):
             problems.append(Told(bare, _dashes(item, grammar)))
@@ -185,7 +185,7 @@ def parse(items: Items, grammar: Grammar[Any]) -> tuple[dict[str, Assignment], l
 
 
 def _twice(key: str, first: str, second: str) -> str:
-    return f"{key} is given twice ({shortened(first)} and {shortened(second)})"
+    return f"{key} is given twice ({shorten(first)} and {shorten(second)})"
 
 
 def read(
@@ -263,7 +263,7 @@ def _assign(data: dict[str, Any], assignment: Assignment, grammar: Grammar[Any])
         return [told for part in parts for told in _assign(data, part, grammar)]
     elif not any(_is_table(fields.get(".".join(path[:n]))) for n in range(1, len(path))):
         known = [*fields, *grammar.nearby]
-        text = f"unknown setting '{shortened(printable(key))}'{suggest(key, known, grammar.listing)}"
+        text = f"unknown setting '{shorten(printable(key))}'{suggest(key, known, grammar.listing)}"
         return [Told(key, text, tuple(near(key, known)))]
     table: Any = data
     for name in path[:-1]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.experiment.recipe.fitted import fitted_shape, number, pictures_of, span, with_settings
 from innerloop.experiment.recipe.grammar import Items, as_items
 from innerloop.experiment.recipe.library import look_at, own_pictures

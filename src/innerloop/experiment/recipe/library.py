@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.files import plain
-from innerloop.core.place import user_path
-from innerloop.core.telling import tell
+from innerloop.core.paths import user_path
+from innerloop.core.stderr import tell
 from innerloop.experiment.recipe.fitted import fit, pictures_of, with_settings
 from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.problems import known_settings, show

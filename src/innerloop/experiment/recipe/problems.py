@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from innerloop.core.errors import did_you_mean
-from innerloop.core.faults import not_utf8, printable, shortened
+from innerloop.core.errors import did_you_mean, not_utf8
+from innerloop.core.formatting import printable, shorten
 from innerloop.experiment.recipe.rules import WITHOUT_RULES
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.learners.entry import KINDS
@@ -172,8 +172,8 @@ def show(value: Any) -> str:
     ("'relu'", '[1, 2]', 'true', 'none', '0.001')
     """
     if isinstance(value, str):
-        return f"'{shortened(printable(value))}'"
-    return "none" if value is None else shortened(json.dumps(value, default=str, ensure_ascii=False))
+        return f"'{shorten(printable(value))}'"
+    return "none" if value is None else shorten(json.dumps(value, default=str, ensure_ascii=False))
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
-from innerloop.core.words import score_text
+from innerloop.core.formatting import score_text
 from innerloop.evaluation.episodes import FEW_SHOT, Episodes, TaskKind
 from innerloop.experiment.recipe.problems import known_settings
 from innerloop.experiment.recipe.rules import has_hard_tasks as has_hard_tasks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 from pydantic import BaseModel, ValidationInfo, model_validator
 
 from innerloop.core.errors import did_you_mean
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.learners.entry import KINDS
 from innerloop.learners.table import LEARNERS, depends_on_order, entry_of, estimated_rates, reads
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.experiment.recipe.grammar import Assignment, Grammar, Items, Reading, mentions, parse, read
 from innerloop.experiment.recipe.grammar import read_value as read_value
 from innerloop.experiment.recipe.problems import known_settings, show

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.core.children import ends_with_parent, python_command
+from innerloop.core.child_processes import ends_with_parent, python_command
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, write_text_atomic
 from innerloop.evaluation.episodes import drawn_episodes

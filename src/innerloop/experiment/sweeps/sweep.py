@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.files import write_json_atomic
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
+from innerloop.core.resources import available_cores
 from innerloop.experiment.recipe.settings import recipe_to_toml
 from innerloop.experiment.sweeps.grid import (
     Cell,

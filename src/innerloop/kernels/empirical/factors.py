@@ -25,7 +25,7 @@ WORK_BYTES = 2**24
 _WEIGHT = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
 
 
-class Convolution(NamedTuple):
+class ConvolutionCall(NamedTuple):
     """How a convolution was called, and the shape of its weight."""
 
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Factor(NamedTuple):
 
     inputs: Tensor | None
     grads: Tensor
-    conv: Convolution | None = None
+    conv: ConvolutionCall | None = None
     weight: float = 1.0
     bias: float | None = None
 
@@ -106,7 +106,7 @@ def _weight_gradients(f: Factor, start: int, stop: int) -> Tensor:
     return by_row[0][None] if len(by_row) == 1 else torch.stack(by_row)
 
 
-def _conv_gradients(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
+def _conv_gradients(conv: ConvolutionCall, x: Tensor, d: Tensor) -> Tensor:
     """One convolution with a group of channels per sample gives all samples' gradients."""
     n, outputs = d.shape[:2]
     if d.ndim == 4 and math.prod(conv.shape[2:]) == 1 and conv.groups == 1 and x.shape[2:] == d.shape[2:]:
@@ -126,7 +126,7 @@ def _conv_gradients(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
     return by_sample.view(n, -1)
 
 
-def phases_fit(conv: Convolution, x: Tensor) -> bool:
+def phases_fit(conv: ConvolutionCall, x: Tensor) -> bool:
     """Whether a dilated depthwise convolution is several plain ones, of every second place (or third, …)."""
     q = conv.dilation[0]
     if x.ndim != 4 or q == 1 or set(conv.dilation) != {q} or set(conv.stride) != {1}:
@@ -137,7 +137,7 @@ def phases_fit(conv: Convolution, x: Tensor) -> bool:
     return whole and same and conv.groups == x.shape[1] == conv.shape[0]
 
 
-def _by_phases(conv: Convolution, x: Tensor, d: Tensor) -> Tensor:
+def _by_phases(conv: ConvolutionCall, x: Tensor, d: Tensor) -> Tensor:
     """Torch takes ten times as long for the gradient of a dilated depthwise kernel as for a plain one's."""
     (n, channels), q = d.shape[:2], conv.dilation[0]
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.kernels.empirical.factors import Convolution
+from innerloop.kernels.empirical.factors import ConvolutionCall
 
 
 class _Depthwise(torch.autograd.Function):
@@ -31,11 +31,11 @@ class _Depthwise(torch.autograd.Function):
         return F.conv2d(g, mirrored, None, 1, padding, ctx.dilation, g.shape[1]), None, None, None
 
 
-def thinned(x: Tensor, call: Convolution) -> tuple[Tensor, Convolution]:
+def thinned(x: Tensor, call: ConvolutionCall) -> tuple[Tensor, ConvolutionCall]:
     """The same convolution of fewer places, where only every second one is read (or third, …).
 
     >>> x = torch.arange(16.0).view(1, 1, 4, 4)
-    >>> call = Convolution((1, 1, 1, 1), (2, 2), (0, 0), (1, 1), 1)
+    >>> call = ConvolutionCall((1, 1, 1, 1), (2, 2), (0, 0), (1, 1), 1)
     >>> thinned(x, call)[0].flatten().tolist(), thinned(x, call)[1].stride
     ([0.0, 2.0, 8.0, 10.0], (1, 1))
     """
@@ -50,20 +50,20 @@ def thinned(x: Tensor, call: Convolution) -> tuple[Tensor, Convolution]:
     return x[tuple(every)], call._replace(stride=ones, padding=padding, dilation=ones)
 
 
-def is_pointwise(call: Convolution) -> bool:
+def is_pointwise(call: ConvolutionCall) -> bool:
     """Whether it is one matrix for all places."""
     flat = all(k == 1 for k in call.shape[2:]) and all(s == 1 for s in call.stride)
     return flat and call.groups == 1 and not any(call.padding)
 
 
-def _is_mirrored(x: Tensor, call: Convolution) -> bool:
+def _is_mirrored(x: Tensor, call: ConvolutionCall) -> bool:
     """Whether :class:`_Depthwise` is for this convolution."""
     depthwise = x.ndim == 4 and call.groups == x.shape[1] == call.shape[0]
     reach = zip(call.shape[2:], call.dilation, call.padding, strict=True)
     return depthwise and set(call.stride) == {1} and all(d * (k - 1) >= p for k, d, p in reach)
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, call: Convolution) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, call: ConvolutionCall) -> Tensor:
     """The convolution of ``x``, through which derivatives by ``x`` flow, and by nothing else."""
     if x.device.type == "cpu" and is_pointwise(call) and x.ndim == 4:
         matrix = weight.reshape(1, *call.shape[:2]).expand(len(x), -1, -1)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.kernels.empirical.factors import Convolution
+from innerloop.kernels.empirical.factors import ConvolutionCall
 from innerloop.kernels.empirical.fast_layers import convolve, thinned
 from innerloop.kernels.empirical.recorder import MUL, Handler, Recorder, Tag
 
@@ -81,7 +81,7 @@ def _convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor |
         values = (value,) if isinstance(value, int) else tuple(value)
         return values * axes if len(values) == 1 else values
 
-    call = Convolution(
+    call = ConvolutionCall(
         tuple(weight.shape),
         per_axis(given.get("stride", 1)),
         per_axis(given.get("padding", 0)),

@@ -30,7 +30,7 @@ UNDER_WAY = 16
 """Tensors that are read and written at about the same time, in a network of many branches."""
 
 
-class Plan(NamedTuple):
+class LayerwisePlan(NamedTuple):
     """What is known before the kernel is computed."""
 
     left: frozenset[str]
@@ -64,11 +64,11 @@ def record(
     return frozenset(recorder.shared() | set(t.params).difference(recorder.uses))
 
 
-_PLANS: dict[object, Plan] = {}
+_PLANS: dict[object, LayerwisePlan] = {}
 _PLANS_KEPT = 64
 
 
-def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
+def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> LayerwisePlan:
     """:func:`make_plan`; a layered network of the same layers has the same, and is met again in a search."""
     if not t.layers:
         return make_plan(t, x, rows)
@@ -80,7 +80,7 @@ def find_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
     return _PLANS[key]
 
 
-def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
+def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> LayerwisePlan:
     """Rehearses with two samples (with one, their axis could be mistaken for another), and measures."""
     kept, held = 0, 0
     saved: dict[int, int] = {}
@@ -94,7 +94,9 @@ def make_plan(t: Tangent, x: Tensor, rows: Tensor) -> Plan:
     with count_saved(saved, t):
         left = record(t, x[:2], rows[:1], measure, rehearsal=True)
     n = len(x[:2])
-    return Plan(left, (sum(saved.values()) + held) // n, kept // n, max(saved.values(), default=0) // n)
+    return LayerwisePlan(
+        left, (sum(saved.values()) + held) // n, kept // n, max(saved.values(), default=0) // n
+    )
 
 
 def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memory: int) -> Tensor:
@@ -127,7 +129,9 @@ def _only(t: Tangent, names: frozenset[str]) -> Tangent:
     return t._replace(forward=lambda params, x: t.forward({**fixed, **params}, x), params=part)
 
 
-def _kernel(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Plan, memory: int) -> Tensor:
+def _kernel(
+    t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: LayerwisePlan, memory: int
+) -> Tensor:
     """``(R, n, R, m)`` of the layers; in one pass, else in several with factors kept, else in quarters."""
     count, most = len(rows), len(x1) + (0 if x2 is None else len(x2))
     # derivatives come back while activations are still held, and a layer needs room to work; where there are
@@ -192,7 +196,9 @@ def _several_passes(
     return theta
 
 
-def _quarters(t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: Plan, memory: int) -> Tensor:
+def _quarters(
+    t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: LayerwisePlan, memory: int
+) -> Tensor:
     """Where even the factors do not fit, halves of the samples against halves."""
 
     def halves(x: Tensor) -> list[Tensor]:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
-from innerloop.kernels.empirical.factors import Convolution, Factor
+from innerloop.kernels.empirical.factors import ConvolutionCall, Factor
 
 CONSTANT = 2**14
 """Entries of a constant (a scale, a shift) up to which constants are compared entry by entry."""
@@ -259,7 +259,7 @@ class Recorder(TorchFunctionMode):
         number: int,
         weight: Tag | None,
         bias: Tag | None,
-        conv: Convolution | None,
+        conv: ConvolutionCall | None,
         x: Tensor,
         g: Tensor,
     ) -> None:

@@ -16,7 +16,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Task
 from innerloop.learners.objectives.base import Objective
 from innerloop.nets.ops import choice as ops
-from innerloop.training.execution.plan import bfloat16_works
+from innerloop.training.execution.probes import bfloat16_works
 
 WORTH_IT = 1.2
 """How much faster bfloat16 must be before it is chosen: its rounding is not free."""
@@ -69,7 +69,7 @@ def _channels_last(field: Tensor) -> Tensor:
     return field.contiguous(memory_format=torch.channels_last) if pictures else field
 
 
-class Verdict(NamedTuple):
+class Speedup(NamedTuple):
     """How many times as fast as our float32 bfloat16 is on this processor, and what follows."""
 
     ratio: float
@@ -78,7 +78,7 @@ class Verdict(NamedTuple):
 
 
 @functools.cache
-def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Verdict:
+def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Speedup:
     """Measures one convolution of ResNet-12's second stage, forward and back, both ways; once per process.
 
     Processors without bfloat16 arithmetic emulate it, ten times slower than float32 and more; where it does
@@ -87,7 +87,7 @@ def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Verdict:
     del threads
     outcome = bfloat16_works(device)
     if not outcome.works:
-        return Verdict(0.0, False, f"bfloat16 is left out because {outcome.reason} here: float32 is kept")
+        return Speedup(0.0, False, f"bfloat16 is left out because {outcome.reason} here: float32 is kept")
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(16, 160, 16, 16, generator=draw).to(device, memory_format=torch.channels_last)
     weight = torch.randn(160, 160, 3, 3, generator=draw).to(device)
@@ -109,7 +109,7 @@ def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Verdict:
         ratio = _ratio(step)
     pays = ratio >= WORTH_IT
     words = f"a bfloat16 convolution runs at {ratio:.2g} times the speed of float32 here"
-    return Verdict(ratio, pays, f"{words}: {'used' if pays else 'float32 is kept'}")
+    return Speedup(ratio, pays, f"{words}: {'used' if pays else 'float32 is kept'}")
 
 
 def _ratio(run: Callable[[torch.dtype], None], repeats: int = 3) -> float:

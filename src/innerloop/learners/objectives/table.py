@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Entry(NamedTuple):
+class ObjectiveEntry(NamedTuple):
     """What is minimised across tasks."""
 
     title: str
@@ -19,8 +19,8 @@ class Entry(NamedTuple):
     code: str
 
 
-OBJECTIVES: dict[str, Entry] = {
-    "episodic": Entry(
+OBJECTIVES: dict[str, ObjectiveEntry] = {
+    "episodic": ObjectiveEntry(
         "meta-learning by episodes",
         "eqs. 10, 11, 13 and 21; 19 and 20 with a split",
         "the query loss after the inner problem of `inner.method`",
@@ -28,7 +28,7 @@ OBJECTIVES: dict[str, Entry] = {
         "as the learner says",
         "learners/objectives/episodic.py",
     ),
-    "reptile": Entry(
+    "reptile": ObjectiveEntry(
         "Reptile",
         "Nichol et al. 2018",
         "nothing: it moves to the solution of the inner problem",
@@ -36,7 +36,7 @@ OBJECTIVES: dict[str, Entry] = {
         "not at all",
         "learners/objectives/reptile.py",
     ),
-    "multitask": Entry(
+    "multitask": ObjectiveEntry(
         "MTL",
         "eq. 12",
         "the loss of a shared body under every task's own head",
@@ -44,7 +44,7 @@ OBJECTIVES: dict[str, Entry] = {
         "no inner problem",
         "learners/objectives/multitask.py",
     ),
-    "erm": Entry(
+    "erm": ObjectiveEntry(
         "NAL, ERM; RFS with `tasks.family=supervised`",
         "Landscape; Tian et al. 2020",
         "the loss of one predictor for all",
@@ -52,13 +52,13 @@ OBJECTIVES: dict[str, Entry] = {
         "no inner problem",
         "learners/objectives/erm.py",
     ),
-    "none": Entry(
+    "none": ObjectiveEntry(
         "pretrained weights, judged as they are",
         "—",
         "nothing: no run trains them",
         "a head that `eval.head` fits in tests",
         "no inner problem",
-        "classify/backbone_evaluation.py",
+        "experiment/backbone_run.py",
     ),
 }
 """By their names in ``outer.objective``."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KINDS = {"score": ("from the score", COLOURS[0]), "random": ("random, of the same size", COLOURS[1])}
 
 
-class Racer(TypedDict):
+class CandidateCurve(TypedDict):
     """A candidate: where it comes from, and its accuracy with half its interval after this many steps."""
 
     name: str
@@ -36,9 +36,9 @@ class Bar(TypedDict):
     second: tuple[float, float, float]
 
 
-def race_data(shortlist: Sequence[Mapping[str, Any]]) -> list[Racer]:
+def race_data(shortlist: Sequence[Mapping[str, Any]]) -> list[CandidateCurve]:
     """Every candidate's accuracy rung by rung, in percent; those that diverged at once are left out."""
-    racers: list[Racer] = []
+    racers: list[CandidateCurve] = []
     for entry in shortlist:
         rungs = [rung for rung in entry.get("rungs", []) if rung.get("accuracy") is not None]
         if not rungs:
@@ -56,7 +56,7 @@ def race_data(shortlist: Sequence[Mapping[str, Any]]) -> list[Racer]:
     return racers
 
 
-def race_figure(data: Sequence[Racer]) -> Figure:
+def race_figure(data: Sequence[CandidateCurve]) -> Figure:
     """Draws :func:`race_data`: a line each, the chosen one thick, with its name at its end.
 
     Rungs stand side by side, since each is twice as long as the one before.
@@ -99,7 +99,7 @@ def race_figure(data: Sequence[Racer]) -> Figure:
     return figure
 
 
-def _apart(data: Sequence[Racer]) -> list[float]:
+def _apart(data: Sequence[CandidateCurve]) -> list[float]:
     """Where names are written: beside the end of their line, but not one over another."""
     ends = [racer["accuracy"][-1] for racer in data]
     every = [value for racer in data for value in racer["accuracy"]]

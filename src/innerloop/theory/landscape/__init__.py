@@ -1,14 +1,14 @@
 """When MAML is worth it (Landscape): closed forms, many environments at once, estimates from samples."""
 
+from innerloop.theory.landscape.batch import Initialisation as Initialisation
 from innerloop.theory.landscape.batch import Landscape as Landscape
-from innerloop.theory.landscape.batch import Solution as Solution
 from innerloop.theory.landscape.batch import compare as compare
-from innerloop.theory.landscape.data import Predicted as Predicted
+from innerloop.theory.landscape.data import LandscapePrediction as LandscapePrediction
 from innerloop.theory.landscape.data import TaskFits as TaskFits
 from innerloop.theory.landscape.data import bootstrap as bootstrap
 from innerloop.theory.landscape.data import fit_tasks as fit_tasks
 from innerloop.theory.landscape.data import predict as predict
-from innerloop.theory.landscape.finite import LinearTasks as LinearTasks
+from innerloop.theory.landscape.finite import GaussianTasks as GaussianTasks
 from innerloop.theory.landscape.finite import empirical_maml as empirical_maml
 from innerloop.theory.landscape.finite import empirical_nal as empirical_nal
 from innerloop.theory.landscape.finite import linear_sgd as linear_sgd
@@ -22,7 +22,7 @@ from innerloop.theory.landscape.forms import task_risks as task_risks
 from innerloop.theory.landscape.geography import Condition as Condition
 from innerloop.theory.landscape.geography import Geography as Geography
 from innerloop.theory.landscape.geography import GeographyLandscape as GeographyLandscape
-from innerloop.theory.landscape.geography import Placed as Placed
+from innerloop.theory.landscape.geography import SolutionRisks as SolutionRisks
 from innerloop.theory.landscape.geography import condition as condition
 from innerloop.theory.landscape.geography import effective_dimension as effective_dimension
 from innerloop.theory.landscape.geography import environment as environment

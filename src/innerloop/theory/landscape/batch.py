@@ -77,7 +77,7 @@ SMALL, MANY = (
 )  # up to this dimension, and from this many environments on, the batch is the innermost axis
 
 
-class Solution(NamedTuple):
+class Initialisation(NamedTuple):
     """An initialisation and what it costs.
 
     Attributes:
@@ -94,8 +94,8 @@ class Solution(NamedTuple):
 class Landscape(NamedTuple):
     """Both solutions, and ``gain``: the excess risk of NAL over that of MAML, ``(…)``."""
 
-    nal: Solution
-    maml: Solution
+    nal: Initialisation
+    maml: Initialisation
     gain: Tensor
 
 
@@ -138,7 +138,7 @@ def compare(
         rate, m, n2 = (n[cut] if isinstance(n, Tensor) else n for n in numbers)
         parts.append(one(flat_s[cut], flat_w[cut], shares[cut], rate, m, n2))
     nal, maml = (
-        Solution(
+        Initialisation(
             *(torch.cat(field).reshape((*batch, *field[0].shape[1:])) for field in zip(*some, strict=True))
         )
         for some in zip(*parts, strict=True)
@@ -148,19 +148,19 @@ def compare(
 
 def _small(
     s: Tensor, optima: Tensor, shares: Tensor, lr: Number, shots: Number, inner_shots: Number
-) -> tuple[Solution, Solution]:
+) -> tuple[Initialisation, Initialisation]:
     """One chunk of small environments; singular ones are left to the general way, which has an answer."""
     minimisers, risks = compare_small(s, optima, shares, lr, shots, inner_shots)
     if not bool(torch.isfinite(minimisers).all()):
         return _compare(s, optima, shares, lr, shots, inner_shots)
     mean = (risks * shares[:, None]).sum(-1)
-    nal, maml = (Solution(minimisers[:, k], mean[:, k], risks[:, k]) for k in (0, 1))
+    nal, maml = (Initialisation(minimisers[:, k], mean[:, k], risks[:, k]) for k in (0, 1))
     return nal, maml
 
 
 def _compare(
     s: Tensor, optima: Tensor, shares: Tensor, lr: Number, shots: Number, inner_shots: Number
-) -> tuple[Solution, Solution]:
+) -> tuple[Initialisation, Initialisation]:
     """One chunk: ``s`` is ``(B, T, d, d)``. A sum over tasks of products is one product of stacked blocks."""
     b, t, d, _ = s.shape
     rate, per = lift(lr, 3), one_over(inner_shots, 3)
@@ -185,7 +185,7 @@ def _compare(
     linear = (1 + rate**2 * per * trace[..., None]) * (v * u).sum(-2)
     risks = 0.5 * (linear - 2 * rate * u.square().sum(-2) + rate**2 * (1 + per) * cubic)
     mean = (shares[..., None] * risks).sum(-2)
-    nal, maml = (Solution(minimisers[k], mean[:, k], risks[..., k]) for k in (0, 1))
+    nal, maml = (Initialisation(minimisers[k], mean[:, k], risks[..., k]) for k in (0, 1))
     return nal, maml
 
 

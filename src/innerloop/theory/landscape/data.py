@@ -47,7 +47,7 @@ class TaskFits(NamedTuple):
     half: int
 
 
-class Predicted(NamedTuple):
+class LandscapePrediction(NamedTuple):
     """Predictions for a mixture of tasks, or many (a leading axis): risks, gain, geography."""
 
     nal_risk: Tensor
@@ -155,7 +155,7 @@ def solutions(fits: TaskFits, lr: float, inner_shots: float) -> tuple[Tensor, Te
 
 def predict(
     fits: TaskFits, hard: Tensor, lr: float, shots: float, inner_shots: float, weights: Tensor | None = None
-) -> Predicted:
+) -> LandscapePrediction:
     """Risks of both solutions, the gain, and the geography, for weights ``(…, T)`` of the tasks.
 
     Args:
@@ -187,7 +187,7 @@ def predict(
     R = (centres[0] - centres[1]).square().mean(-1).sqrt()
     scales = [(g * scale).sum(-1) for g in groups]
     values = [nal, maml, *by_group, nal / maml, R, *spreads, *scales]
-    return Predicted._make(values)
+    return LandscapePrediction._make(values)
 
 
 def bootstrap(
@@ -222,7 +222,7 @@ def bootstrap(
     again = predict(fits, hard, lr, shots, inner_shots, counts)
     ends = torch.tensor(QUANTILES, dtype=counts.dtype)
     out = {}
-    for name, one, many in zip(Predicted._fields, value, again, strict=True):
+    for name, one, many in zip(LandscapePrediction._fields, value, again, strict=True):
         low, high = torch.quantile(many, ends).tolist()
         out[name] = (float(one), low, high)
     return out

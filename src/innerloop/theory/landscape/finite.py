@@ -66,21 +66,23 @@ def _least_squares(x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
     return solve(rows.mT @ rows, (rows.mT @ y.flatten(-2)[..., None])[..., 0])
 
 
-class Moments(NamedTuple):
+class TaskMoments(NamedTuple):
     r"""``gram`` :math:`X^\top X/n` ``(…, d, d)`` and ``pull`` :math:`X^\top z/n` ``(…, d)`` of a task."""
 
     gram: Tensor
     pull: Tensor
 
 
-class LinearTasks(NamedTuple):
+class GaussianTasks(NamedTuple):
     """Tasks of one step: scales ``rho`` ``(…, tasks)`` of the covariance, ``optima`` ``(…, tasks, d)``."""
 
     rho: Tensor
     optima: Tensor
 
 
-def draw_moments(rho: Tensor, dim: int, samples: int, noise: float, generator: torch.Generator) -> Moments:
+def draw_moments(
+    rho: Tensor, dim: int, samples: int, noise: float, generator: torch.Generator
+) -> TaskMoments:
     r"""Moments of ``samples`` inputs :math:`x\sim N(0,\rho I_d)` with noise, for every entry of ``rho``.
 
     >>> rho = torch.ones(20000, dtype=torch.float64)
@@ -98,15 +100,15 @@ def draw_moments(rho: Tensor, dim: int, samples: int, noise: float, generator: t
     factor = factor + torch.diag_embed(chi.sqrt())
     root = factor * (rho[..., None, None].sqrt() / math.sqrt(samples))
     z = torch.randn(*shape, dim, 1, generator=generator, dtype=rho.dtype) * (noise / math.sqrt(samples))
-    return Moments(root @ root.mT, (root @ z)[..., 0])
+    return TaskMoments(root @ root.mT, (root @ z)[..., 0])
 
 
-def nal_gradient(w: Tensor, optima: Tensor, data: Moments) -> Tensor:
+def nal_gradient(w: Tensor, optima: Tensor, data: TaskMoments) -> Tensor:
     r""":math:`G(w-w^*)-c`: the gradient of half the mean squared error, ``(…, tasks, d)``."""
     return (data.gram @ (w[..., None, :] - optima)[..., None])[..., 0] - data.pull
 
 
-def maml_gradient(w: Tensor, optima: Tensor, inner: Moments, outer: Moments, lr: float) -> Tensor:
+def maml_gradient(w: Tensor, optima: Tensor, inner: TaskMoments, outer: TaskMoments, lr: float) -> Tensor:
     r""":math:`\hat P\big(G_{out}(w'-w^*)-c_{out}\big)` with :math:`w'=w-\alpha(G_{in}(w-w^*)-c_{in})`."""
     adapted = w[..., None, :] - lr * nal_gradient(w, optima, inner)
     outer_gradient = (outer.gram @ (adapted - optima)[..., None])[..., 0] - outer.pull
@@ -114,7 +116,7 @@ def maml_gradient(w: Tensor, optima: Tensor, inner: Moments, outer: Moments, lr:
 
 
 def linear_sgd(
-    tasks: Callable[[torch.Generator], LinearTasks],
+    tasks: Callable[[torch.Generator], GaussianTasks],
     *,
     start: Tensor,
     method: str,
@@ -125,7 +127,7 @@ def linear_sgd(
     noise: float,
     steps: int,
     generator: torch.Generator,
-    weigh: Callable[[LinearTasks], Tensor] | None = None,
+    weigh: Callable[[GaussianTasks], Tensor] | None = None,
 ) -> Tensor:
     """Where SGD on fresh tasks ends, for every run of the leading axes.
 
@@ -156,6 +158,6 @@ def linear_sgd(
             inner = draw_moments(rho, dim, inner_shots, noise, generator)
             outer = draw_moments(rho, dim, outer_shots, noise, generator)
             gradients = maml_gradient(w, optima, inner, outer, lr)
-        shares = weigh(LinearTasks(rho, optima)) if weigh else gradients.new_ones(()) / gradients.shape[-2]
+        shares = weigh(GaussianTasks(rho, optima)) if weigh else gradients.new_ones(()) / gradients.shape[-2]
         w = w - outer_lr * (shares[..., None] * gradients).sum(-2)
     return w

@@ -39,7 +39,7 @@ class Geography(NamedTuple):
     hard_share: float | Tensor = 0.5
 
 
-class Placed(NamedTuple):
+class SolutionRisks(NamedTuple):
     r"""An initialisation :math:`cR\mathbf 1`: its coordinate ``cR``, and its excess risks."""
 
     coordinate: Tensor
@@ -51,8 +51,8 @@ class Placed(NamedTuple):
 class GeographyLandscape(NamedTuple):
     """Both solutions; ``gain`` is NAL's excess risk over MAML's."""
 
-    nal: Placed
-    maml: Placed
+    nal: SolutionRisks
+    maml: SolutionRisks
     gain: Tensor
 
 
@@ -127,12 +127,12 @@ def geography(
     return GeographyLandscape(nal, maml, nal.risk / maml.risk)
 
 
-def _place(c: Tensor, env: Geography, lr: float | Tensor, shots: float | Tensor) -> Placed:
+def _place(c: Tensor, env: Geography, lr: float | Tensor, shots: float | Tensor) -> SolutionRisks:
     p, R = _double(env.hard_share), _double(env.R)
     half = _double(env.dim) / 2
     hard = half * step_curvature(env.rho_hard, lr, shots, env.dim) * (env.r_hard + (1 - c).square() * R**2)
     easy = half * step_curvature(env.rho_easy, lr, shots, env.dim) * (env.r_easy + c.square() * R**2)
-    return Placed(c * R, p * hard + (1 - p) * easy, hard, easy)
+    return SolutionRisks(c * R, p * hard + (1 - p) * easy, hard, easy)
 
 
 def two_tasks(
@@ -246,7 +246,7 @@ CLEAR = 10.0
 """How many times the left side of Corollary 2's condition must exceed the right one to count as "≫"."""
 
 
-class Place(NamedTuple):
+class LandscapeSolution(NamedTuple):
     r"""A solution :math:`cR\mathbf 1`: the vector, its coordinate, and its excess risks."""
 
     solution: list[float]
@@ -296,8 +296,8 @@ class ClosedLandscape(NamedTuple):
         inner_shots: samples of the step in training.
     """
 
-    nal: Place
-    maml: Place
+    nal: LandscapeSolution
+    maml: LandscapeSolution
     gain: float
     condition: Sides
     holds: bool
@@ -375,8 +375,8 @@ def closed_landscape(
     )
 
 
-def _plain(placed: Placed, dim: int) -> Place:
-    return Place([float(placed.coordinate)] * dim, *map(float, placed))
+def _plain(placed: SolutionRisks, dim: int) -> LandscapeSolution:
+    return LandscapeSolution([float(placed.coordinate)] * dim, *map(float, placed))
 
 
 def sides_of(sides: Condition) -> Sides:

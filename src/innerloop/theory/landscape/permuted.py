@@ -31,7 +31,7 @@ REASON = (
 )
 
 
-class Symmetric(NamedTuple):
+class PermutedSolutions(NamedTuple):
     """Both solutions ``(d, C)``, their excess risks, and the gain, averaged over all labellings."""
 
     nal: Tensor
@@ -48,7 +48,7 @@ def with_constant(x: Tensor) -> Tensor:
 
 def permuted_landscape(
     x: Tensor, labels: Tensor, ways: int, lr: float, shots: float, inner_shots: float
-) -> Symmetric:
+) -> PermutedSolutions:
     """NAL and MAML over tasks whose labels are permuted at random, for squared loss on one-hot targets.
 
     Args:
@@ -65,7 +65,7 @@ def permuted_landscape(
     nal = _solution(fits, fits.covariances)
     maml = _solution(fits, sample_curvature(fits, lr, inner_shots))
     before, after = (_risk(fits, test, w) for w in (nal, maml))
-    return Symmetric(nal, maml, before, after, before / after)
+    return PermutedSolutions(nal, maml, before, after, before / after)
 
 
 def _solution(fits: TaskFits, curvature: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def _risk(fits: TaskFits, test: Tensor, w: Tensor) -> Tensor:
     return 0.5 * ((test @ v) * v).sum((1, 2)).mean()
 
 
-class Checked(NamedTuple):
+class PermutedGain(NamedTuple):
     """Numbers behind the symmetry: the gain, how far both solutions lie apart, and the rate of the step."""
 
     gain: float
@@ -99,7 +99,7 @@ class PermutedLandscape(NamedTuple):
 
     view: View
     reason: str
-    checked: Checked | None
+    checked: PermutedGain | None
     hardness: Hardness
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,9 +127,9 @@ def permuted_task_landscape(view: View, step: Step, kinds: Sequence[str] = ()) -
     return PermutedLandscape(view, REASON, checked, ranked)
 
 
-def _checked(view: View, step: Step, ways: int) -> Checked:
+def _checked(view: View, step: Step, ways: int) -> PermutedGain:
     z = view.z
     scale = float(torch.linalg.eigvalsh(torch.einsum("tni,tnj->ij", z, z) / (len(z) * z.shape[1]))[-1])
     lr = step.lr or 1 / (1 + scale)
     both = permuted_landscape(z, view.y, ways, lr, step.shots * ways, step.inner_shots * ways)
-    return Checked(float(both.gain), float((both.nal - both.maml).norm()), lr)
+    return PermutedGain(float(both.gain), float((both.nal - both.maml).norm()), lr)

@@ -37,7 +37,7 @@ class Estimate(NamedTuple):
     high: float
 
 
-class EstimatedPlace(NamedTuple):
+class EstimatedSolution(NamedTuple):
     """A solution with its excess risks."""
 
     solution: list[float]
@@ -76,8 +76,8 @@ class TaskLandscape(NamedTuple):
     """
 
     view: View
-    nal: EstimatedPlace
-    maml: EstimatedPlace
+    nal: EstimatedSolution
+    maml: EstimatedSolution
     gain: Estimate
     condition: Sides
     geography: dict[str, Estimate]
@@ -179,9 +179,9 @@ def task_landscape(view: View, step: Step, seed: int = 0) -> TaskLandscape:
     )
 
 
-def _place(name: str, solution: Tensor, numbers: dict[str, Estimate]) -> EstimatedPlace:
+def _place(name: str, solution: Tensor, numbers: dict[str, Estimate]) -> EstimatedSolution:
     risks = (numbers[f"{name}_{which}"] for which in ("risk", "hard", "easy"))
-    return EstimatedPlace(solution.flatten().tolist(), *risks)
+    return EstimatedSolution(solution.flatten().tolist(), *risks)
 
 
 def _condition(fits: TaskFits, numbers: dict[str, Estimate], shots: int) -> Sides:

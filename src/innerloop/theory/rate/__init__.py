@@ -5,7 +5,7 @@ from innerloop.theory.rate.bracket import bracket as bracket
 from innerloop.theory.rate.bracket import gradient_moments as gradient_moments
 from innerloop.theory.rate.bracket import step_divisor as step_divisor
 from innerloop.theory.rate.estimate import Bounds as Bounds
-from innerloop.theory.rate.estimate import Range as Range
+from innerloop.theory.rate.estimate import RateRange as RateRange
 from innerloop.theory.rate.estimate import bounds as bounds
 from innerloop.theory.rate.estimate import limit_moments as limit_moments
 from innerloop.theory.rate.estimate import loss_constant as loss_constant

@@ -21,7 +21,7 @@ from innerloop.core.losses import rate_factor
 from innerloop.theory.rate.moments import Moments, centred, check_stack, power_traces, split_traces
 
 
-class Range(NamedTuple):
+class RateRange(NamedTuple):
     """A lower and an upper end."""
 
     low: float
@@ -126,7 +126,7 @@ def merged_rate(features: Tensor, loss: str = "mse") -> float:
     return 1 / (2 * min(tasks * k, d) * entry_variance(features)) * rate_factor("mse", loss, k)
 
 
-def merged_range(tasks: int, k: int, d: int, observations: int | None = None, loss: str = "mse") -> Range:
+def merged_range(tasks: int, k: int, d: int, observations: int | None = None, loss: str = "mse") -> RateRange:
     r"""H.19: the merged heuristic for features in [0, 1].
 
     From :math:`1/(2\tilde n) \le \tilde\sigma^2 \le 1/4`.
@@ -144,7 +144,7 @@ def merged_range(tasks: int, k: int, d: int, observations: int | None = None, lo
     """
     least = min(tasks * k, d)
     factor = rate_factor("mse", loss, k)
-    return Range(factor * 2 / least, factor * (observations or tasks * k) / least)
+    return RateRange(factor * 2 / least, factor * (observations or tasks * k) / least)
 
 
 class Bounds(NamedTuple):

@@ -8,19 +8,13 @@ from typing import NamedTuple
 
 import torch
 
-from innerloop.core.cores import available_cores
 from innerloop.core.errors import UserError, spelt
+from innerloop.core.resources import available_cores
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import TaskDirection, TaskLoss
 from innerloop.training.execution.gradients import InProcesses, meta_gradient
-from innerloop.training.execution.plan import (
-    Compile,
-    Plan,
-    check_compiler,
-    compiler_works,
-    cpp_compiler,
-    torch_threads,
-)
+from innerloop.training.execution.plan import Compile, Plan, torch_threads
+from innerloop.training.execution.probes import check_compiler, compiler_works, cpp_compiler
 from innerloop.training.execution.timing import (
     THREADS_GAIN,
     first_line,

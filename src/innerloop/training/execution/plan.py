@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import torch
 
 from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.trials import Outcome, try_out
 
 Mode = Literal["vmap", "threads", "processes", "loop"]
 Compile = Literal["off", "trace", "full"]
-BFLOAT16_TRIAL = Path(__file__).with_name("try_bfloat16.py")
-COMPILER_TRIAL = Path(__file__).with_name("try_compiler.py")
 
 
 class _Plan(NamedTuple):
@@ -44,7 +37,7 @@ class Plan(_Plan):
             compiler) or ``off``. ``vmap`` only.
         reason: why this was chosen, in one sentence.
         ranks: processes among which tasks are divided, each of which runs its own so; they must have met
-            (:func:`innerloop.training.execution.group.join`), and all do the same.
+            (:func:`innerloop.training.execution.rank_group.join`), and all do the same.
 
     Raises:
         UserError: there is no such mode or way to compile, or a number is none.
@@ -97,52 +90,6 @@ class Plan(_Plan):
         if self.ranks > 1:
             parts.append(f"{self.ranks} ranks")
         return ", ".join(parts)
-
-
-def cpp_compiler() -> str | None:
-    """The C++ compiler that ``torch.compile`` would call, or ``None``.
-
-    Looks where torch looks: for ``$CXX`` if set, else for g++ (clang++ on a Mac) on the path.
-    """
-    usual = "clang++" if sys.platform == "darwin" else "g++"
-    return shutil.which(os.environ.get("CXX") or usual)
-
-
-def compiler_works() -> Outcome:
-    """Whether there is a C++ compiler whose output runs here; a process of its own finds out, once."""
-    compiler = cpp_compiler()
-    if compiler is None:
-        return Outcome(False, "no C++ compiler was found", lasting=False)
-    state = Path(compiler).resolve().stat()  # another compiler under the same name is tried anew
-    outcome = try_out(COMPILER_TRIAL, compiler, f"{state.st_size} {state.st_mtime_ns}")
-    return outcome if outcome.works else outcome._replace(reason=f"the compiler {compiler} {outcome.reason}")
-
-
-def bfloat16_works(device: str = "cpu") -> Outcome:
-    """Whether products in bfloat16 can be had; on a processor, a process of its own finds out, once."""
-    if not device.startswith("cpu"):
-        return Outcome(True)  # other devices raise, and kill nobody
-    outcome = try_out(BFLOAT16_TRIAL)
-    return outcome if outcome.works else outcome._replace(reason=f"a bfloat16 product {outcome.reason}")
-
-
-def check_compiler(wanted: str) -> None:
-    """Refuses ``compile="full"`` where there is no compiler, or none that works."""
-    if wanted != "full":
-        return
-    if cpp_compiler() is None:
-        raise UserError(
-            "{compile}=full needs a C++ compiler: install g++ (or name yours in $CXX), "
-            "or set {compile}=auto.",
-            names=("compile",),
-        )
-    outcome = compiler_works()
-    if not outcome.works:
-        raise UserError(
-            f"{{compile}}=full needs a C++ compiler that works, and here {outcome.reason}: "
-            "name another in $CXX, or set {compile}=auto.",
-            names=("compile",),
-        )
 
 
 @contextmanager

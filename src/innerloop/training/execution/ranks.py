@@ -17,7 +17,7 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import Gradient, MetaGradient
-from innerloop.training.execution.group import Group, group_of
+from innerloop.training.execution.rank_group import RankGroup, group_of
 
 COMPARED_EVERY = 50
 """Steps between comparisons of all parameters, rank with rank."""
@@ -87,7 +87,7 @@ def ranked(run: MetaGradient, ranks: int) -> MetaGradient:
 class _Flat:
     """One buffer for gradients, statistics, the loss of every task and a signature of every rank."""
 
-    def __init__(self, params: Params, buffers: Buffers, tasks: int, group: Group) -> None:
+    def __init__(self, params: Params, buffers: Buffers, tasks: int, group: RankGroup) -> None:
         self.params, self.buffers, self.rank = params, buffers, group.rank
         like = [*params.values(), *buffers.values()]
         device, dtype = like[0].device, like[0].dtype
@@ -170,7 +170,7 @@ def shared_out(
 
 
 def _one_round(
-    work: Callable[[list[A]], list[tuple[Tensor, ...]]], items: Sequence[A], group: Group
+    work: Callable[[list[A]], list[tuple[Tensor, ...]]], items: Sequence[A], group: RankGroup
 ) -> list[tuple[Tensor, ...]]:
     mine = range(group.rank, len(items), group.size)
     try:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from innerloop.core.child_processes import start_method
+from innerloop.core.formatting import duration
 from innerloop.core.types import Batch, RaggedBatch
-from innerloop.core.words import duration
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.sending import WorkersError
-from innerloop.training.execution.starting import start_method
+from innerloop.training.execution.worker import WorkersError
 
 SHARE = 0.02
 """Of the expected run that measuring may take,"""

@@ -2,47 +2,77 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
+import threading
 import traceback
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from innerloop.core.heap import keep_freed_memory
+from innerloop.core.errors import UserError
+from innerloop.core.resources import keep_freed_memory
 from innerloop.core.threads import forget_pools
 from innerloop.core.types import Task
-from innerloop.training.execution.arena import Arena, Place, placed
-from innerloop.training.execution.sending import Parcel
+from innerloop.training.execution.shared_memory import Arena, TensorLayout, placed
 
 
-class Setting(NamedTuple):
+class WorkersError(UserError):
+    """Worker processes cannot be started here, or died and died again."""
+
+
+class FunctionMessage:
+    """A function on its way to another process.
+
+    Forked processes have it already. For others it is pickled by value, closures included, which pickle
+    itself does not do; locks and thread-local values are made anew.
+    """
+
+    def __init__(self, function: Callable[..., Any], method: str) -> None:
+        self._function: Callable[..., Any] | None = function
+        self._bytes = b"" if method == "fork" else _dumped(function)
+
+    def __getstate__(self) -> bytes:
+        return self._bytes
+
+    def __setstate__(self, state: bytes) -> None:
+        self._function, self._bytes = None, state
+
+    def opened(self) -> Callable[..., Any]:
+        """The function, in the process that has it now."""
+        function: Callable[..., Any] = self._function or pickle.loads(self._bytes)
+        return function
+
+
+class SharedInputs(NamedTuple):
     """What is the same for all tasks of a call."""
 
-    params: dict[str, Place]
-    buffers: dict[str, Place]
+    params: dict[str, TensorLayout]
+    buffers: dict[str, TensorLayout]
     grad: bool
 
 
-class Job(NamedTuple):
+class TaskMessage(NamedTuple):
     """One task."""
 
     number: int
-    task: tuple[Place, ...]
+    task: tuple[TensorLayout, ...]
     slot: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A tensor that found no room in its slot, and travels with the answer. No tuple, as :class:`Place`."""
+class TensorMessage:
+    """A tensor without room in its slot, sent with the answer. No tuple, as :class:`TensorLayout`."""
 
-    place: Place
+    place: TensorLayout
     content: bytes
 
 
@@ -55,7 +85,7 @@ class Answer(NamedTuple):
     trace: str = ""
 
 
-class Ours(NamedTuple):
+class TorchSettings(NamedTuple):
     """What this process has in common with the one that started it."""
 
     default_dtype: torch.dtype
@@ -63,13 +93,17 @@ class Ours(NamedTuple):
 
 
 def serve(
-    parcel: Parcel, arena: Arena, connection: Connection, inherited: Sequence[Connection], ours: Ours
+    work: FunctionMessage,
+    arena: Arena,
+    connection: Connection,
+    inherited: Sequence[Connection],
+    ours: TorchSettings,
 ) -> None:
     """Runs what it is sent until it is told to end, or the other side is gone."""
     for other in inherited:
         other.close()
     _prepare(ours)
-    function = parcel.opened()
+    function = work.opened()
     try:
         while True:
             message = connection.recv()
@@ -86,7 +120,7 @@ def serve(
     os._exit(0)  # nothing of the process that was forked is ours to tidy up
 
 
-def _prepare(ours: Ours) -> None:
+def _prepare(ours: TorchSettings) -> None:
     """An interrupt is the business of the process that asks; one that is told to end ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -101,7 +135,7 @@ def _answer(
     function: Callable[..., Any],
     params: dict[str, Tensor],
     buffers: dict[str, Tensor],
-    job: Job,
+    job: TaskMessage,
     arena: Arena,
 ) -> Answer:
     try:
@@ -116,7 +150,7 @@ def _written(result: Any, arena: Arena, slot: tuple[int, int]) -> Any:
     """The same tree with the places of its tensors; those that find no room are sent."""
     start, end = slot
 
-    def write(tensor: Tensor) -> Place | Sent:
+    def write(tensor: Tensor) -> TensorLayout | TensorMessage:
         """Puts a tensor into the slot, or wraps its bytes for the pipe if there is no room left."""
         nonlocal start
         tensor = tensor.detach()
@@ -127,7 +161,7 @@ def _written(result: Any, arena: Arena, slot: tuple[int, int]) -> Any:
             return place
         flat = tensor.contiguous()
         content = flat.reshape(-1).view(torch.uint8).numpy().tobytes()
-        return Sent(Place(0, tuple(flat.shape), tuple(flat.stride()), flat.dtype), content)
+        return TensorMessage(TensorLayout(0, tuple(flat.shape), tuple(flat.stride()), flat.dtype), content)
 
     return pytree.tree_map_only(Tensor, write, result)
 
@@ -142,11 +176,39 @@ def _pickled(error: Exception) -> bytes:
     return made
 
 
-def received(leaf: Place | Sent, arena: Arena) -> Tensor:
+def received(leaf: TensorLayout | TensorMessage, arena: Arena) -> Tensor:
     """A tensor of an answer, on the side that asked; a view of shared memory where it lies there."""
-    if isinstance(leaf, Place):
+    if isinstance(leaf, TensorLayout):
         return arena.at(leaf)
     if not leaf.content:
         return torch.empty(leaf.place.shape, dtype=leaf.place.dtype)
     flat = torch.frombuffer(bytearray(leaf.content), dtype=leaf.place.dtype)
     return flat.as_strided(leaf.place.shape, leaf.place.stride)
+
+
+def _dumped(function: Callable[..., Any]) -> bytes:
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table: ClassVar[Any] = ChainMap(
+            {type(threading.Lock()): _new_lock, threading.local: _new_local},
+            cloudpickle.Pickler.dispatch_table,
+        )
+
+    file = io.BytesIO()
+    try:
+        Pickler(file).dump(function)
+    except Exception as error:  # whatever the methods of what it holds raise
+        raise WorkersError(
+            f"these tasks cannot be sent to other processes ({error}): set {{execution}}=threads.",
+            names=("execution",),
+        ) from error
+    return file.getvalue()
+
+
+def _new_lock(_: Any) -> tuple[Any, tuple[()]]:
+    return threading.Lock, ()
+
+
+def _new_local(_: Any) -> tuple[Any, tuple[()]]:
+    return threading.local, ()

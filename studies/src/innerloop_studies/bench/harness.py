@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple, Required, TypedDict, cast
 
 import numpy as np
 
-from innerloop.core.children import python_command
+from innerloop.core.child_processes import python_command
 from innerloop_studies.bench.worker import QUIET, Answer, Bystanders, Machine, Spec, wait_for_quiet
 
 Say = Callable[[str], None]

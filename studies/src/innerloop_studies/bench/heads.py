@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Child, Comparison, Measured, Report, Say
 from innerloop_studies.bench.worker import WITHOUT_TORCH, Answer, Spec, Worker

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop.theory.landscape.batch import compare
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Comparison, Report, Say

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop_studies.bench.harness import Report, Say
 from innerloop_studies.bench.maml import Ours, run_cases
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from innerloop.training.execution.plan import compiler_works
+from innerloop.training.execution.probes import compiler_works
 from innerloop_studies.bench.harness import Report, Say
 from innerloop_studies.bench.maml import Ours, run_cases
 

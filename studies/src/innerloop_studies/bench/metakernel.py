@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.convolutional import conv4
 from innerloop.nets.mlp import mlp

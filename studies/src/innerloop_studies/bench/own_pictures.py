@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from innerloop.core.children import python_command
-from innerloop.core.cores import available_cores
+from innerloop.core.child_processes import python_command
+from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Comparison, Measured, Report, Say, Side, better, busy
 from innerloop_studies.bench.worker import WITHOUT_TORCH, Spec, Worker, busy_seconds
@@ -224,10 +224,10 @@ def scikit_learn(features: Array, spec: Spec) -> Callable[[], Any]:
 
 def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> None:
     """The rows of the first episodes, for the loop."""
-    from innerloop.tasks.episodes import Shape
-    from innerloop.tasks.few_shot import Kind, few_shot
+    from innerloop.tasks.episodes import Kind
+    from innerloop.tasks.few_shot import few_shot
 
-    kinds = (Kind(Shape(WAYS, sizes["shots"], sizes["queries"])),)
+    kinds = (Kind(WAYS, sizes["shots"], sizes["queries"]),)
     rows = few_shot(labelled(labels), "test", 0, kinds, True).rows(np.arange(sizes["looped"]), 0)
     np.savez(file, support=rows.support, query=rows.query, y=rows.support_labels, truth=rows.query_labels)
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.core.cores import available_cores
+from innerloop.core.resources import available_cores
 from innerloop.solvers.problems import one_hot
 from innerloop.solvers.products import gram_matrix
 from innerloop.solvers.ridge import ridge_closed_form

@@ -1,7 +1,7 @@
 """A step on several processes: ranks, workers and threads side by side, and what hundreds of ranks cost.
 
 Every rank is a child process. Ranks meet as those of a run do, and exchange what those exchange, through the
-same :class:`~innerloop.training.execution.group.Group`.
+same :class:`~innerloop.training.execution.rank_group.RankGroup`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.core.ranks import Place
+from innerloop.core.ranks import Rank
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import Gradient
-from innerloop.training.execution.group import Group, join, leave
+from innerloop.training.execution.rank_group import RankGroup, join, leave
 from innerloop.training.execution.ranks import ranked
 from innerloop_studies.bench import harness, maml, ranks_cost
 from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side
@@ -236,7 +236,7 @@ def child_of(side: Side, module: str, environment: dict[str, str]) -> Child | Te
 class Clock:
     """Adds up the time that this rank spends in exchanges, seen from inside the group."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: RankGroup) -> None:
         self.spent, self._inner = 0.0, group.add_up
         group.add_up = self._add_up  # type: ignore[method-assign]
 
@@ -270,13 +270,13 @@ def fixed_part(spec: Spec, ranks: int) -> Callable[[], Any]:
 class RanksWorker(maml.GradientWorker):
     """Answers like the worker of meta-gradients, perhaps as a rank among others that are asked the same."""
 
-    group: Group | None = None
+    group: RankGroup | None = None
 
     def meet(self, rank: int, size: int, store: str) -> Answer:
         """Meets the others."""
         if sys.platform == "linux":
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        self.group = join(Place(rank, size, rank, size, store=store))
+        self.group = join(Rank(rank, size, rank, size, store=store))
         self.clock = Clock(self.group)
         atexit.register(leave)
         return {}

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from innerloop.core.cores import available_cores
 from innerloop.core.losses import get_loss
+from innerloop.core.resources import available_cores
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Params, TaskBatch

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.choose.architectures.draws import CROP_BATCH, Draw
-from innerloop.choose.architectures.measure import Bench, Job, Seeds
+from innerloop.choose.architectures.measure import Bench, ScoringJob, Seeds
 from innerloop.choose.architectures.space import cell_space
 from innerloop.choose.scores.conditions import (
     PUBLISHED,
@@ -26,9 +26,8 @@ from innerloop.choose.scores.conditions import (
     kernel_names,
 )
 from innerloop.choose.scores.patterns import linear_regions
-from innerloop.core.children import python_command
-from innerloop.core.cores import available_cores
-from innerloop.core.heap import keep_freed_memory
+from innerloop.core.child_processes import python_command
+from innerloop.core.resources import available_cores, keep_freed_memory
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.kernels.meta.kernel import maml_kernel, stack
@@ -216,7 +215,7 @@ def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor
         # finished measurements are known by their job: another unread setting makes it a new one
         turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
         jobs = [
-            Job(each, ("metantk", "regions"), 0, Seeds(1, 3, (2,)), settings=turn)
+            ScoringJob(each, ("metantk", "regions"), 0, Seeds(1, 3, (2,)), settings=turn)
             for each in (all_choices(), *few)
         ]
         measured = bench.run(jobs)

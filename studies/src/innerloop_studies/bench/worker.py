@@ -45,8 +45,8 @@ def describe() -> Machine:
     """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
     import torch
 
-    from innerloop.core.cores import available_cores
-    from innerloop.training.execution.plan import bfloat16_works, compiler_works
+    from innerloop.core.resources import available_cores
+    from innerloop.training.execution.probes import bfloat16_works, compiler_works
 
     cores = available_cores()
     return {

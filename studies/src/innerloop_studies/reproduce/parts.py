@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from innerloop.core.cores import available_cores
 from innerloop.core.files import plain, read_json, write_json_atomic
+from innerloop.core.resources import available_cores
 from innerloop.runs.executors import as_finished, open_executor
 from innerloop_studies.reproduce import torch_version
 

@@ -12,7 +12,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
-from innerloop.theory.rate.estimate import Range, merged_range
+from innerloop.theory.rate.estimate import RateRange, merged_range
 from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
 from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
 from innerloop_studies.papers.training import fitted, judged
@@ -85,8 +85,8 @@ class Results(NamedTuple):
 
     rates: tuple[float, ...]
     scores: list[Interval]
-    h19: Range
-    ours: Range
+    h19: RateRange
+    ours: RateRange
     steps: int
     episodes: int
 
@@ -136,7 +136,7 @@ def _case(case: str, steps: int, episodes: int) -> Results:
     parts = build(recipe_for(case, 0.01, steps, episodes))
     h19 = merged_range(setting.batch, setting.shots, count(parts.params), loss=setting.loss)
     ours = advice_for(parts)
-    return Results(setting.grid, scores, h19, Range(ours.low, ours.high), steps, episodes)
+    return Results(setting.grid, scores, h19, RateRange(ours.low, ours.high), steps, episodes)
 
 
 def _smoke_rows(case: str, results: Results) -> list[Row]:

@@ -20,8 +20,8 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
+from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.tasks import map_tasks
 from innerloop.training.loop import Validation
 from innerloop_studies.papers.training import plan_for
 from innerloop_studies.reproduce.parts import compute_parts

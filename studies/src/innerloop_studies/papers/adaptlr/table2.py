@@ -15,8 +15,8 @@ from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import make_sampler
 from innerloop.theory.rate.bracket import gradient_moments, pooled_head
 from innerloop.theory.rate.estimate import limit_moments, split_moments
-from innerloop.theory.rate.features import Stacks, head_stacks
 from innerloop.theory.rate.forms import Sums, add_sums, labelled_sums, maml_solution, minimise, risk
+from innerloop.theory.rate.tangent_features import Stacks, head_stacks
 from innerloop_studies.papers.training import fitted
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from innerloop.choose.agreement import agreement
 from innerloop.choose.estimates import GROUP_EPISODES
+from innerloop.choose.validation import agreement
 from innerloop.core.random import derive_seed
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.scores import evaluate
@@ -25,8 +25,8 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import line, panel, panels_figure, points
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.hard_groups import group_errors, groups_of
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.reproduce.parts import compute_parts
@@ -102,7 +102,7 @@ def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> E
     learner, trained = parts.learner_after(1), dict[str, float]()
     before = group_errors(pictures, "test", WAYS, GROUP_EPISODES)
     for name in before:
-        kind = Kind(Shape(WAYS, 1, QUERIES), "one-group", (name,))
+        kind = Kind(WAYS, 1, QUERIES, "one-group", (name,))
         seeded = derive_seed(seed, "advice-hardness", name)
         stream = few_shot_sampler(pictures, "test", seed=seeded, kinds=[kind], mean=scale.mean, std=scale.std)
         judged = evaluate(learner, state.params, state.buffers, stream, parts.loss, budget.episodes, plan)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from innerloop.choose.agreement import agreement
 from innerloop.choose.estimates import closed_forms
 from innerloop.choose.problem import pose_advice
 from innerloop.choose.request import read_advise
+from innerloop.choose.validation import agreement
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, geography

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from innerloop.choose.advice import ahead_of, trained_row
 from innerloop.choose.method_race import race_methods
 from innerloop.choose.problem import AdviceProblem, pose_advice
 from innerloop.choose.race import LEAST_STEPS, is_beyond_chance
-from innerloop.choose.recommend import ahead_of, trained_row
-from innerloop.choose.records import Session
 from innerloop.choose.request import read_advise
+from innerloop.choose.session import Session
 from innerloop.choose.trials import MOST_TIMED, Trial, measure_recipes, run_trial, shorten
 from innerloop.core.errors import UserError
 from innerloop.report.plots.panels import line, panel, panels_figure, points

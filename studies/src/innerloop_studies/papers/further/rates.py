@@ -21,8 +21,8 @@ from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.report.plots.panels import line, mark, panel
 from innerloop.theory.rate.bracket import step_divisor
-from innerloop.theory.rate.features import head_stacks
 from innerloop.theory.rate.forms import step_rates
+from innerloop.theory.rate.tangent_features import head_stacks
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from innerloop.report.plots.panels import Panel, line, panel
-from innerloop.theory.landscape.finite import Moments, draw_moments
+from innerloop.theory.landscape.finite import TaskMoments, draw_moments
 from innerloop.theory.landscape.forms import solve
 from innerloop.theory.spectra import log_slope
 from innerloop_studies.reproduce.rows import Row, row
@@ -60,22 +60,22 @@ def chunks(draws: int, numbers: int) -> list[int]:
     return [min(size, draws - start) for start in range(0, draws, size)]
 
 
-def task_moments(tasks: Environment, samples: int, generator: torch.Generator) -> Moments:
+def task_moments(tasks: Environment, samples: int, generator: torch.Generator) -> TaskMoments:
     r"""Moments of ``samples`` samples of every task: :math:`\Sigma^{1/2}W\Sigma^{1/2}` and its pull."""
     white = draw_moments(
         torch.ones(tasks.optima.shape[:-1], dtype=F64), tasks.optima.shape[-1], samples, NOISE, generator
     )
     gram = tasks.roots @ white.gram @ tasks.roots
-    return Moments(gram, (tasks.roots @ white.pull[..., None])[..., 0])
+    return TaskMoments(gram, (tasks.roots @ white.pull[..., None])[..., 0])
 
 
-def nal_of_moments(data: Moments, optima: Tensor) -> Tensor:
+def nal_of_moments(data: TaskMoments, optima: Tensor) -> Tensor:
     """Eq. 41, ``(…, d)``, of tasks with equally many samples, ``(…, tasks)`` in front of the moments."""
     pull = (data.gram @ optima[..., None])[..., 0] + data.pull
     return solve(data.gram.sum(-3), pull.sum(-2))
 
 
-def maml_of_moments(inner: Moments, outer: Moments, optima: Tensor, lr: float) -> Tensor:
+def maml_of_moments(inner: TaskMoments, outer: TaskMoments, optima: Tensor, lr: float) -> Tensor:
     """Eq. 43, ``(…, d)``: episodes ``(…, episodes)`` in front, each with the optimum of its task."""
     left = torch.eye(optima.shape[-1], dtype=optima.dtype) - lr * inner.gram
     once = left @ outer.gram

@@ -17,8 +17,8 @@ from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.papers.figures import bars_figure
@@ -91,7 +91,7 @@ def recipe_of(scale: str, name: str, arm: str, budget: Budget, seed: int) -> Rec
 def test_kinds(scale: str, name: str, source: ImageSource, ways: int) -> dict[str, Kind]:
     """Test tasks of hard groups, of the others, and of all as they come."""
     case = case_of(scale, name)
-    every = Kind(Shape(ways, case.shots, QUERIES), case.choice, name="all")  # type: ignore[arg-type]
+    every = Kind(ways, case.shots, QUERIES, case.choice, name="all")  # type: ignore[arg-type]
     hard = hardest_groups(source, "test", ways, case.hardest_test)
     return {kind.name: kind for kind in (*by_hardness(every, source, "test", hard, 0.5), every)}
 

@@ -29,7 +29,8 @@ from innerloop.learners.metric import protonet
 from innerloop.learners.objectives.base import Objective
 from innerloop.learners.objectives.multitask import PREFIX
 from innerloop.nets.network import Network
-from innerloop.tasks.few_shot import Kind, few_shot_sampler
+from innerloop.tasks.episodes import Kind
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.loading import image_loader
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan, torch_threads
@@ -139,7 +140,7 @@ def parts_of(
 ) -> Parts:
     """What a method trains on: tasks of all classes, of the given kinds."""
     _, height, width, channels = source.images.shape
-    ways = max(kind.shape.ways for kind in kinds)
+    ways = max(kind.ways for kind in kinds)
     recipe = recipe_of(method, ways, budget, seed, training)
     sizes = Sizes((channels, height, width), ways, ways, source.n_classes, labels=True)
     if method == "RFS":
@@ -165,15 +166,15 @@ def judge(
     params = split_prefix(params, PREFIX)[1]
     loss = get_loss("cross-entropy")
     steps = budget.test_steps if method == "NAL" else 1
-    learner = protonet(net, kind.shape.ways) if method == "ProtoNet" else maml(net, loss, INNER_RATE, steps)
+    learner = protonet(net, kind.ways) if method == "ProtoNet" else maml(net, loss, INNER_RATE, steps)
 
     def score(task: Task) -> float:
         if method in ("MTL", "RFS"):
-            return by_head(net, params, buffers, task, kind.shape.ways)
+            return by_head(net, params, buffers, task, kind.ways)
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         with torch.no_grad():
             outputs, _ = learner.predict(adapted, task.x_query)
-        return float(accuracy(outputs[:, : kind.shape.ways], task.y_query))
+        return float(accuracy(outputs[:, : kind.ways], task.y_query))
 
     return 100 * mean_interval([score(sampler.episode(i)) for i in range(budget.episodes)]).mean
 

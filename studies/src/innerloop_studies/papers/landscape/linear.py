@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.statistics import mean_interval
-from innerloop.theory.landscape.finite import LinearTasks, linear_sgd
+from innerloop.theory.landscape.finite import GaussianTasks, linear_sgd
 from innerloop.theory.landscape.geography import Geography
 from innerloop_studies.reproduce.rows import Row, row
 
@@ -22,21 +22,21 @@ def maml_rate(inner_shots: int) -> float:
     return inner_shots / 10_000
 
 
-def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.Generator], LinearTasks]:
+def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.Generator], GaussianTasks]:
     """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**)."""
 
-    def draw(g: torch.Generator) -> LinearTasks:
+    def draw(g: torch.Generator) -> GaussianTasks:
         hard = torch.rand(runs, len(rho_hard), 1, generator=g) < 0.5
         rho = torch.where(hard, rho_hard[:, None], torch.ones((), dtype=F64))
         sign = torch.where(hard, 1.0, -1.0).to(F64)
-        return LinearTasks(rho, sign[..., None].expand(-1, -1, -1, dim))
+        return GaussianTasks(rho, sign[..., None].expand(-1, -1, -1, dim))
 
     return draw
 
 
 def geography_drawer(
     envs: Sequence[Geography], runs: int, tasks: int
-) -> Callable[[torch.Generator], LinearTasks]:
+) -> Callable[[torch.Generator], GaussianTasks]:
     """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment."""
 
     def column(name: str) -> Tensor:
@@ -47,24 +47,24 @@ def geography_drawer(
     )
     dim = int(envs[0].dim)
 
-    def draw(g: torch.Generator) -> LinearTasks:
+    def draw(g: torch.Generator) -> GaussianTasks:
         hard = torch.rand(runs, len(envs), tasks, generator=g, dtype=F64) < share
         spread = torch.where(hard, r_h, r_e).sqrt()[..., None]
         noise = torch.randn(runs, len(envs), tasks, dim, generator=g, dtype=F64)
-        return LinearTasks(torch.where(hard, rho_h, rho_e), (R * hard)[..., None] + spread * noise)
+        return GaussianTasks(torch.where(hard, rho_h, rho_e), (R * hard)[..., None] + spread * noise)
 
     return draw
 
 
 def ends(
-    draw: Callable[[torch.Generator], LinearTasks],
+    draw: Callable[[torch.Generator], GaussianTasks],
     shape: tuple[int, ...],
     method: str,
     shots: int,
     steps: int,
     seed: int,
     lr: float = 1.0,
-    weigh: Callable[[LinearTasks], Tensor] | None = None,
+    weigh: Callable[[GaussianTasks], Tensor] | None = None,
 ) -> Tensor:
     """Where SGD ends, at the paper's rates, from zero."""
     return linear_sgd(

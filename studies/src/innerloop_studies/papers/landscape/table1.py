@@ -10,8 +10,7 @@ from innerloop.core.random import derive_seed
 from innerloop.data.glyphs import glyphs
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind
+from innerloop.tasks.episodes import Kind
 from innerloop.tasks.hard_groups import group_errors
 from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.landscape.images import (
@@ -95,10 +94,9 @@ def tasks_of(
     }
 
     def kinds(part: str, shots: int) -> list[Kind]:
-        shape = Shape(WAYS, shots, QUERIES)
         return [
-            Kind(shape, "across-groups", tuple(alphabets[f"{part} easy"]), 0.5, "easy"),
-            Kind(shape, "one-group", tuple(hard[part]), 0.5, "hard"),
+            Kind(WAYS, shots, QUERIES, "across-groups", tuple(alphabets[f"{part} easy"]), 0.5, "easy"),
+            Kind(WAYS, shots, QUERIES, "one-group", tuple(hard[part]), 0.5, "hard"),
         ]
 
     judged = {

@@ -10,8 +10,7 @@ import numpy as np
 from innerloop.data.glyphs import glyphs
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource, NumberedFiles
-from innerloop.tasks.episodes import Shape
-from innerloop.tasks.few_shot import Kind
+from innerloop.tasks.episodes import Kind
 from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.landscape.images import (
     ADAM,
@@ -63,14 +62,14 @@ def untrained(scale: str, share: float, method: str, budget: Budget) -> dict[str
     return judge_first(method, *tasks_of(scale, share, method), budget._replace(test_steps=1), 0)
 
 
-def shapes(scale: str) -> dict[str, Shape]:
+def shapes(scale: str) -> dict[str, Kind]:
     """Ways, shots and queries of easy and of hard tasks."""
     if scale == "smoke":
-        return {"easy": Shape(2, 4, 2), "hard": Shape(4, 1, 2)}
-    return {"easy": Shape(*EASY, QUERIES), "hard": Shape(*HARD, QUERIES)}
+        return {"easy": Kind(2, 4, 2), "hard": Kind(4, 1, 2)}
+    return {"easy": Kind(*EASY, QUERIES), "hard": Kind(*HARD, QUERIES)}
 
 
-def learned_shapes(scale: str, method: str) -> dict[str, Shape]:
+def learned_shapes(scale: str, method: str) -> dict[str, Kind]:
     """The same in training: NAL, which does not adapt, sees equally many pictures of every class."""
     shots = 1 if scale == "smoke" else NAL_SHOTS
     return {
@@ -85,11 +84,11 @@ def tasks_of(
     """What is trained on, and what is judged on."""
     sources, learned = sources_of(scale), learned_shapes(scale, method)
     kinds = [
-        Kind(learned["hard"], share=share, name="hard"),
-        Kind(learned["easy"], share=1 - share, name="easy"),
+        learned["hard"]._replace(share=share, name="hard"),
+        learned["easy"]._replace(share=1 - share, name="easy"),
     ]
     judged = {
-        f"{part} {name}": (sources[part], Kind(shape, name=name))
+        f"{part} {name}": (sources[part], shape._replace(name=name))
         for part in ("train", "test")
         for name, shape in shapes(scale).items()
     }

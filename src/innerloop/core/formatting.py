@@ -1,12 +1,19 @@
-"""Scores and times in words, the same on the terminal, in Python and on pages."""
+"""Scores, times and text of any origin as people read them: on the terminal, in Python and on pages."""
 
 from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from itertools import pairwise
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST = 120  # characters of a name in a message
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Kinds of characters that steer a terminal or the order of text in place of being seen."""
+_HARMLESS = "\n\t\u200c\u200d"
+"""Among them: ends of lines, tabs, and what joins letters of some scripts and parts of emoji."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def score_text(name: str, mean: float | None, ci95: float | None) -> str:
@@ -64,3 +71,51 @@ def seconds_in(text: str) -> float | None:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def visible_text(text: object, most: int | None = None) -> str:
+    r"""Text of any origin as a terminal or a page may show it: escapes for what would steer them.
+
+    >>> visible_text("a\x1b[2J\u202eb"), visible_text("x" * 50, 9)
+    ('a\\x1b[2J\\u202eb', 'xxxx…xxxx')
+    """
+    words = str(text) if most is None else shorten(str(text), most)
+    if words.isprintable():
+        return words
+    return "".join(
+        c.encode("unicode_escape", "surrogatepass").decode()
+        if unicodedata.category(c) in _STEERING and c not in _HARMLESS
+        else c
+        for c in words
+    )
+
+
+def table_cell(value: object) -> object:
+    """A cell of a CSV file: text that a spreadsheet would take for a formula gets a quote before it.
+
+    >>> table_cell("=cmd()"), table_cell(-0.5), table_cell("a-b")
+    ("'=cmd()", -0.5, 'a-b')
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def shorten(text: str, most: int = _LONGEST) -> str:
+    """Text of any length in a message.
+
+    >>> shorten("a" * 500, 10)
+    'aaaaa…aaaa'
+    """
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}…{text[len(text) - (most - half - 1) :]}"
+
+
+def printable(name: object) -> str:
+    r"""A name with what no terminal can show, or what would steer it, written as an escape.
+
+    >>> printable("a" + chr(0xDCFF)), printable(b"b")
+    ('a\\udcff', 'b')
+    """
+    text = name.decode(errors="surrogateescape") if isinstance(name, bytes) else str(name)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )

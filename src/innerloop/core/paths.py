@@ -1,4 +1,4 @@
-"""Where a user's programs keep what they can make again. Imports nothing heavy."""
+"""A user's paths: as typed, and the cache folder of the platform. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ALIGNED = 64  # bytes: what torch's own allocator gives, and what vector instruc
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorLayout:
     """Where a tensor lies in an arena. No tuple, because trees of tensors are taken apart down to it."""
 
     offset: int
@@ -36,7 +36,7 @@ def _span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
     return 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
 
 
-def placed(tensor: Tensor, start: int) -> Place:
+def placed(tensor: Tensor, start: int) -> TensorLayout:
     """Where a tensor goes, from ``start`` on: with its own strides, and as far beside a multiple of 64 bytes.
 
     Routines of linear algebra look at both, and sum in another order for another layout: a copy gives the
@@ -46,12 +46,12 @@ def placed(tensor: Tensor, start: int) -> Place:
     128
     """
     offset = -(-start // ALIGNED) * ALIGNED + tensor.data_ptr() % ALIGNED
-    return Place(offset, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+    return TensorLayout(offset, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
 
-def placed_tree(tree: Mapping[str, Tensor], start: int) -> tuple[dict[str, Place], int]:
+def placed_tree(tree: Mapping[str, Tensor], start: int) -> tuple[dict[str, TensorLayout], int]:
     """Places for a dict of tensors from ``start`` on, and where they end."""
-    places: dict[str, Place] = {}
+    places: dict[str, TensorLayout] = {}
     for name, tensor in tree.items():
         places[name] = placed(tensor, start)
         start = places[name].end
@@ -68,7 +68,7 @@ class Arena:
         self.size = size
         self._block: Any = context.RawArray(ctypes.c_byte, size + ALIGNED)
 
-    def at(self, place: Place) -> Tensor:
+    def at(self, place: TensorLayout) -> Tensor:
         """The tensor at a place: a view of the shared memory."""
         count = _span(place.shape, place.stride)
         if not count:
@@ -78,9 +78,9 @@ class Arena:
         flat = torch.frombuffer(self._block, dtype=place.dtype, count=count, offset=first + place.offset)
         return flat.as_strided(place.shape, place.stride)
 
-    def put(self, tensor: Tensor, place: Place) -> None:
+    def put(self, tensor: Tensor, place: TensorLayout) -> None:
         """Copies a tensor to its place, with all that lies between its numbers."""
         count = _span(place.shape, place.stride)
         if count:
             whole = tensor.detach().as_strided((count,), (1,))
-            self.at(Place(place.offset, (count,), (1,), place.dtype)).copy_(whole)
+            self.at(TensorLayout(place.offset, (count,), (1,), place.dtype)).copy_(whole)

@@ -8,26 +8,38 @@ import os
 import signal
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from innerloop.core.children import safe_path
-from innerloop.training.execution.arena import Arena
-from innerloop.training.execution.sending import Parcel, WorkersError
-from innerloop.training.execution.silence import Silence, look, told
-from innerloop.training.execution.starting import start_method
-from innerloop.training.execution.warned import WorkerWarning
-from innerloop.training.execution.worker import Answer, Job, Ours, Setting, serve
+from innerloop.core.child_processes import safe_path, start_method
+from innerloop.training.execution.shared_memory import Arena
+from innerloop.training.execution.worker import (
+    Answer,
+    FunctionMessage,
+    SharedInputs,
+    TaskMessage,
+    TorchSettings,
+    WorkersError,
+    serve,
+)
 
 LIVES = 3  # workers that die at the same task of a batch before it is taken for the cause
 PATIENCE = 5.0  # seconds in which a worker that has nothing to do must have ended
-
-
+CHECK_EVERY = 5.0
+"""Seconds between looks at workers that do not answer."""
+HUNG_AFTER = 120.0
+"""Seconds without an answer and without processor time after which a worker hangs."""
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has one way to end a process
+
+
+class WorkerWarning(RuntimeWarning):
+    """A worker process died, and another does its work: nothing is lost but time."""
 
 
 class Worker(NamedTuple):
@@ -36,7 +48,7 @@ class Worker(NamedTuple):
     number: int
     process: BaseProcess
     connection: Connection
-    jobs: deque[Job]
+    jobs: deque[TaskMessage]
 
     def __str__(self) -> str:
         return f"worker {self.number + 1} (process {self.process.pid})"
@@ -45,14 +57,14 @@ class Worker(NamedTuple):
 _ABANDONED: list[Worker] = []  # killed, and not waited for yet
 
 
-class Crew:
+class WorkerPool:
     """Processes that run one function on tasks in shared memory."""
 
     def __init__(self, function: Callable[..., Any], count: int) -> None:
         method = start_method()
         self.count = count
         self._context: Any = multiprocessing.get_context(method)
-        self._parcel, self._forked = Parcel(function, method), method == "fork"
+        self._function, self._forked = FunctionMessage(function, method), method == "fork"
         self._workers: dict[int, Worker] = {}
         self._arena: Arena | None = None
         self._owner = os.getpid()
@@ -74,7 +86,7 @@ class Crew:
                 self._start(number)
         return self._arena
 
-    def run(self, setting: Setting, jobs: Sequence[Job]) -> list[Answer]:
+    def run(self, setting: SharedInputs, jobs: Sequence[TaskMessage]) -> list[Answer]:
         """Every task's answer, in the order of the tasks; up to the first error, if there is one."""
         try:
             return self._share_out(setting, jobs)
@@ -126,8 +138,8 @@ class Crew:
             )
         mine, theirs = self._context.Pipe()
         others = [worker.connection for worker in self._workers.values()]
-        ours = Ours(torch.get_default_dtype(), torch.get_float32_matmul_precision())
-        given = (self._parcel, self._arena, theirs, [mine, *others] if self._forked else [], ours)
+        ours = TorchSettings(torch.get_default_dtype(), torch.get_float32_matmul_precision())
+        given = (self._function, self._arena, theirs, [mine, *others] if self._forked else [], ours)
         process = self._context.Process(
             target=serve, args=given, name=f"innerloop-worker-{number + 1}", daemon=True
         )
@@ -145,10 +157,10 @@ class Crew:
             theirs.close()
         self._workers[number] = Worker(number, process, mine, deque())
 
-    def _share_out(self, setting: Setting, jobs: Sequence[Job]) -> list[Answer]:
+    def _share_out(self, setting: SharedInputs, jobs: Sequence[TaskMessage]) -> list[Answer]:
         """Hands out tasks in their order, fewer and fewer at a time, so that nobody waits long at the end."""
         waiting, answers, deaths = deque(jobs), dict[int, Answer](), Counter[int]()
-        failed, watch = False, Silence()
+        failed, watch = False, HangDetector()
         while True:
             for number in list(self._workers):
                 if waiting and not failed and not self._workers[number].jobs:
@@ -160,7 +172,7 @@ class Crew:
                 break
             if not busy:  # all that were asked had died: ask those that came in their place
                 continue
-            ready = wait(list(busy), look())
+            ready = wait(list(busy), CHECK_EVERY)
             if not ready:
                 self._end_hanging(busy.values(), watch)
             for connection in ready:
@@ -177,7 +189,7 @@ class Crew:
                     failed = failed or answer.error is not None
         return [answers[number] for number in sorted(answers)]
 
-    def _end_hanging(self, workers: Iterable[Worker], watch: Silence) -> None:
+    def _end_hanging(self, workers: Iterable[Worker], watch: HangDetector) -> None:
         """Kills those that neither answer nor compute; their connection tells of it, as of any death."""
         for worker in workers:
             pid = worker.process.pid or 0
@@ -185,7 +197,7 @@ class Crew:
                 self._hung.add(pid)
                 worker.process.kill()
 
-    def _give(self, number: int, setting: Setting, part: list[Job]) -> list[Job]:
+    def _give(self, number: int, setting: SharedInputs, part: list[TaskMessage]) -> list[TaskMessage]:
         """Sends tasks to a worker; gives them back if it died in its sleep, and has another in its place."""
         worker = self._workers[number]
         worker.jobs.extend(part)  # first: whoever is interrupted now must know that it is at work
@@ -205,7 +217,7 @@ class Crew:
         how = ended(worker.process.exitcode)
         if worker.process.pid in self._hung:
             self._hung.discard(worker.process.pid)
-            how = told()
+            how = f"neither answered nor computed for {HUNG_AFTER:g} seconds and was killed"
         if deaths >= LIVES:
             raise WorkersError(
                 f"{worker} {how} at task {worker.jobs[0].number} of the batch, as {LIVES - 1} did before it: "
@@ -233,3 +245,72 @@ def ended(code: int | None) -> str:
         name = f"signal {-code}"
     why = " (kill -9, or a system out of memory)" if name == "SIGKILL" else ""
     return f"was ended by {name}{why}"
+
+
+class HangDetector:
+    """How long each of some processes has been silent and still, while somebody waited for it.
+
+    A task may take as long as it likes, so its time says nothing. A process that waits for something that
+    never comes (a lock that a thread held when it was forked, a signal that stopped it) uses no processor
+    time, and that can be seen from outside.
+
+    What counts are looks and not the clock: if this process was stopped too (Ctrl-Z, a machine that slept),
+    nobody waited.
+
+    >>> watch = HangDetector()
+    >>> import os
+    >>> watch.hangs(os.getpid())  # the first look
+    False
+    """
+
+    def __init__(self) -> None:
+        self._used: dict[int, int] = {}
+        self._still: dict[int, float] = {}
+
+    def hangs(self, pid: int) -> bool:
+        """Asked after every :data:`CHECK_EVERY` seconds of waiting; where no one can tell, nothing hangs."""
+        used = processor_ticks(pid)
+        if used is None or used != self._used.get(pid):
+            self._still[pid] = 0.0
+            if used is not None:
+                self._used[pid] = used
+            return False
+        self._still[pid] += CHECK_EVERY
+        return self._still[pid] >= HUNG_AFTER
+
+
+def processor_ticks(pid: int) -> int | None:
+    """Processor time that a process has used, in the ticks of its system; None where that is not told.
+
+    >>> processor_ticks(-1) is None
+    True
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+        user, system = fields.split()[11:13]
+        return int(user) + int(system)
+    except (OSError, ValueError):
+        return None
+
+
+@contextmanager
+def worker_warnings(say: Callable[[str], None]) -> Iterator[None]:
+    """Within it every :class:`WorkerWarning` is a line for ``say``; other warnings go where they went.
+
+    >>> with worker_warnings(print):
+    ...     warnings.warn("worker 1 was ended", WorkerWarning)
+    warning: worker 1 was ended
+    """
+    before = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        """Gives a worker's warning to ``say``, and any other to what showed warnings before."""
+        if issubclass(category, WorkerWarning):
+            say(f"warning: {message}")
+        else:
+            before(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", WorkerWarning)
+        warnings.showwarning = show  # restored with the filters
+        yield

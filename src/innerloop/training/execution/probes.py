@@ -1,4 +1,4 @@
-"""What may kill a process is tried in another one first, once per machine and torch. Imports no torch.
+"""What may kill a process is tried in another one first, once per machine and torch: compilers, bfloat16.
 
 On some machines an operation ends the interpreter without a word: an instruction that the processor announces
 and the hypervisor does not let through, a compiler whose output crashes. No ``try`` catches that.
@@ -12,16 +12,18 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.core.children import python_command
+from innerloop.core.child_processes import python_command
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_cache
+from innerloop.core.paths import user_cache
 
 PATIENCE = 600.0
 """Seconds that a trial may take: it needs a few, but the machine may be busy."""
@@ -31,6 +33,9 @@ _CHOOSES_INSTRUCTIONS = (
     *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"),
     *("MKL_DEBUG_CPU_TYPE", "OPENBLAS_CORETYPE", "LD_PRELOAD", "GLIBC_TUNABLES"),
 )
+
+BFLOAT16_PROBE = Path(__file__).with_name("try_bfloat16.py")
+COMPILER_PROBE = Path(__file__).with_name("try_compiler.py")
 
 
 class Outcome(NamedTuple):
@@ -178,3 +183,49 @@ def _folder() -> Path | None:
         return user_cache() / ".trials"
     except UserError:
         return None
+
+
+def cpp_compiler() -> str | None:
+    """The C++ compiler that ``torch.compile`` would call, or ``None``.
+
+    Looks where torch looks: for ``$CXX`` if set, else for g++ (clang++ on a Mac) on the path.
+    """
+    usual = "clang++" if sys.platform == "darwin" else "g++"
+    return shutil.which(os.environ.get("CXX") or usual)
+
+
+def compiler_works() -> Outcome:
+    """Whether there is a C++ compiler whose output runs here; a process of its own finds out, once."""
+    compiler = cpp_compiler()
+    if compiler is None:
+        return Outcome(False, "no C++ compiler was found", lasting=False)
+    state = Path(compiler).resolve().stat()  # another compiler under the same name is tried anew
+    outcome = try_out(COMPILER_PROBE, compiler, f"{state.st_size} {state.st_mtime_ns}")
+    return outcome if outcome.works else outcome._replace(reason=f"the compiler {compiler} {outcome.reason}")
+
+
+def bfloat16_works(device: str = "cpu") -> Outcome:
+    """Whether products in bfloat16 can be had; on a processor, a process of its own finds out, once."""
+    if not device.startswith("cpu"):
+        return Outcome(True)  # other devices raise, and kill nobody
+    outcome = try_out(BFLOAT16_PROBE)
+    return outcome if outcome.works else outcome._replace(reason=f"a bfloat16 product {outcome.reason}")
+
+
+def check_compiler(wanted: str) -> None:
+    """Refuses ``compile="full"`` where there is no compiler, or none that works."""
+    if wanted != "full":
+        return
+    if cpp_compiler() is None:
+        raise UserError(
+            "{compile}=full needs a C++ compiler: install g++ (or name yours in $CXX), "
+            "or set {compile}=auto.",
+            names=("compile",),
+        )
+    outcome = compiler_works()
+    if not outcome.works:
+        raise UserError(
+            f"{{compile}}=full needs a C++ compiler that works, and here {outcome.reason}: "
+            "name another in $CXX, or set {compile}=auto.",
+            names=("compile",),
+        )

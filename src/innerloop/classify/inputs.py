@@ -14,12 +14,11 @@ from PIL import Image
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.core.place import user_path
+from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.arrays import as_bytes, check_values
-from innerloop.data.folder_look import read_files
-from innerloop.data.pictures import BadPictureError, flatten
-from innerloop.data.preparing import decode, read_bytes
+from innerloop.data.folder import read_files
+from innerloop.data.pictures import BadPictureError, decode, flatten, read_bytes
 from innerloop.data.source import ImageSource
 
 Digest = bytes
@@ -27,7 +26,7 @@ Digest = bytes
 _CHANNELS = (1, 3, 4)
 
 
-class Item(NamedTuple):
+class PictureInput(NamedTuple):
     """One picture: a name for messages, and a file, an array or a picture of Pillow."""
 
     name: str
@@ -37,11 +36,11 @@ class Item(NamedTuple):
         """Stands for its content: two files with the same bytes are the same picture."""
         if isinstance(self.given, Path):
             return hashlib.sha256(read_bytes(self.given)).digest()
-        picture = self.picture()
+        picture = self.image()
         head = f"{picture.mode} {picture.size}\0".encode()
         return hashlib.sha256(head + picture.tobytes()).digest()
 
-    def picture(self) -> Image.Image:
+    def image(self) -> Image.Image:
         """Decoded, mode "L" or "RGB"."""
         if isinstance(self.given, Path):
             return decode(read_bytes(self.given))
@@ -50,14 +49,14 @@ class Item(NamedTuple):
         return _from_array(self.given)
 
 
-def items_of(pictures: Any) -> list[Item]:
+def pictures_in(pictures: Any) -> list[PictureInput]:
     """Every picture by itself, from whatever they were given as.
 
-    >>> [item.name for item in items_of(np.zeros((2, 8, 8, 3), np.uint8))]
+    >>> [item.name for item in pictures_in(np.zeros((2, 8, 8, 3), np.uint8))]
     ['picture 0', 'picture 1']
     """
     if isinstance(pictures, ImageSource):
-        return [Item(pictures.files(row), image) for row, image in enumerate(pictures.images)]
+        return [PictureInput(pictures.files(row), image) for row, image in enumerate(pictures.images)]
     if isinstance(pictures, (str, Path, Image.Image)):
         pictures = [pictures]
     elif hasattr(pictures, "detach"):  # a tensor; torch need not be imported to know
@@ -90,19 +89,19 @@ def _has_channels(array: NDArray[Any]) -> bool:
     return array.shape[-1] in _CHANNELS or (array.shape[0] in _CHANNELS and array.shape[0] < array.shape[1])
 
 
-def _item(number: int, one: Any) -> Item:
+def _item(number: int, one: Any) -> PictureInput:
     if isinstance(one, (str, Path)):
-        return Item(str(one), user_path(one))
+        return PictureInput(str(one), user_path(one))
     name = f"picture {number}"
     if isinstance(one, Image.Image):
-        return Item(str(getattr(one, "filename", "")) or name, one)
+        return PictureInput(str(getattr(one, "filename", "")) or name, one)
     array = one.detach().cpu().numpy() if hasattr(one, "detach") else np.asarray(one)
     if array.ndim not in (2, 3) or array.dtype.kind not in "buif":
         raise UserError(
             f"{name} is a {type(one).__name__} of shape {array.shape}: give a file name, a picture, "
             "or an array (H, W), (H, W, C) or (C, H, W)."
         )
-    return Item(name, array)
+    return PictureInput(name, array)
 
 
 def _from_array(array: NDArray[Any]) -> Image.Image:

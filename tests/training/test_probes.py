@@ -16,16 +16,22 @@ import torch
 
 import innerloop
 from innerloop.cli.main import main
-from innerloop.core import trials
-from innerloop.core.children import python_command, safe_path
+from innerloop.core.child_processes import python_command, safe_path
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
-from innerloop.core.trials import Outcome, kept_in, remember, try_out
 from innerloop.learners import erm
 from innerloop.learners.objectives import mixed_precision
 from innerloop.nets import resnet12
-from innerloop.training.execution import auto, plan
-from innerloop.training.execution.plan import bfloat16_works, check_compiler, compiler_works
+from innerloop.training.execution import auto, probes
+from innerloop.training.execution.probes import (
+    Outcome,
+    bfloat16_works,
+    check_compiler,
+    compiler_works,
+    kept_in,
+    remember,
+    try_out,
+)
 from oracles.patience import PATIENCE
 
 SUICIDE = "import os, signal; os.kill(os.getpid(), signal.SIGILL)\n"
@@ -39,7 +45,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     here = bfloat16_works()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     remember(
-        *kept_in(plan.BFLOAT16_TRIAL), here._replace(reason=here.reason.removeprefix("a bfloat16 product "))
+        *kept_in(probes.BFLOAT16_PROBE), here._replace(reason=here.reason.removeprefix("a bfloat16 product "))
     )
     mixed_precision.bfloat16_pays.cache_clear()
     yield
@@ -51,14 +57,14 @@ def dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine whose bfloat16 products end the process: the child of the trial really dies by SIGILL."""
     script = tmp_path / "dies.py"
     script.write_text(SUICIDE)
-    monkeypatch.setattr(plan, "BFLOAT16_TRIAL", script)
+    monkeypatch.setattr(probes, "BFLOAT16_PROBE", script)
     return script
 
 
 @pytest.fixture
 def known_to_die() -> None:
     """The same machine as later processes find it: the real trial's outcome is on the disk."""
-    remember(*kept_in(plan.BFLOAT16_TRIAL), Outcome(False, "ends the process with SIGILL"))
+    remember(*kept_in(probes.BFLOAT16_PROBE), Outcome(False, "ends the process with SIGILL"))
 
 
 def objective() -> Any:
@@ -92,7 +98,7 @@ def test_once_per_machine(tmp_path: Path, end: str) -> None:
     for _ in range(3):
         outcomes.append(try_out(script))
         assert count.read_text() == "x"
-        trials._try_once.cache_clear()  # as in another process
+        probes._try_once.cache_clear()  # as in another process
     assert len(set(outcomes)) == 1
     try_out(script, "another")
     assert count.read_text() == "xx"
@@ -109,7 +115,7 @@ def test_instruction_sets_chosen_by_hand_are_other_machines(
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert kept_in(script) != plain
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
-    monkeypatch.setattr(trials, "_processor", lambda: {"model name": "another"})
+    monkeypatch.setattr(probes, "_processor", lambda: {"model name": "another"})
     assert kept_in(script) != plain
 
 
@@ -123,7 +129,7 @@ def test_what_may_be_mended_is_tried_again(tmp_path: Path, end: str) -> None:
     outcome = try_out(script)
     assert not outcome.works
     assert outcome.reason in ("fails (no header)", "ends the process with SIGKILL")
-    trials._try_once.cache_clear()
+    probes._try_once.cache_clear()
     assert try_out(script) == outcome
     assert count.read_text() == "xx"
 
@@ -134,7 +140,7 @@ def test_damaged_memories_are_no_memories(tmp_path: Path, content: str) -> None:
     file, key = kept_in(script)
     assert file is not None
     remember(file, key, Outcome(True))
-    assert trials._remembered(file, key) == Outcome(True)
+    assert probes._remembered(file, key) == Outcome(True)
     file.write_text(content)
     assert not try_out(script).works
 
@@ -153,7 +159,7 @@ def test_a_pipe_in_place_of_a_memory_is_not_waited_for(tmp_path: Path) -> None:
 def test_nowhere_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(script_of(tmp_path, "", "file")))
     assert try_out(script_of(tmp_path, "")).works
-    monkeypatch.setattr(trials, "user_cache", lambda: (_ for _ in ()).throw(UserError("no home")))
+    monkeypatch.setattr(probes, "user_cache", lambda: (_ for _ in ()).throw(UserError("no home")))
     assert kept_in(script_of(tmp_path, ""))[0] is None
     assert try_out(script_of(tmp_path, "")).works
 
@@ -168,11 +174,11 @@ def test_many_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not list(file.parent.glob("*.tmp"))
-    assert trials._remembered(file, key) == Outcome(True)
+    assert probes._remembered(file, key) == Outcome(True)
 
 
 def test_a_trial_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "PATIENCE", 0.1)
+    monkeypatch.setattr(probes, "PATIENCE", 0.1)
     outcome = try_out(script_of(tmp_path, "import time\ntime.sleep(3600)"))
     assert not outcome.works
     assert not outcome.lasting
@@ -227,8 +233,8 @@ def test_a_run_of_another_machine_can_be_judged(
     tiny = ["outer.steps=1", "eval.episodes=2", "eval.validation_episodes=1", "run.execution=loop"]
     assert main(["train", "sine-maml", *tiny, "model.hidden=[4]", "run.bfloat16=true", "--json"]) == 0
     run = json.loads(capsys.readouterr().out)["run"]
-    trials._try_once.cache_clear()  # as in another process, on another machine
-    remember(*kept_in(plan.BFLOAT16_TRIAL), Outcome(False, "ends the process with SIGILL"))
+    probes._try_once.cache_clear()  # as in another process, on another machine
+    remember(*kept_in(probes.BFLOAT16_PROBE), Outcome(False, "ends the process with SIGILL"))
     assert not bfloat16_works().works
     assert main(["eval", run, "--json"]) == 0
 
@@ -305,7 +311,7 @@ def test_a_compiler_that_does_not_work(
 @posix
 def test_a_compiler_whose_libraries_kill_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As code for instructions would that a hypervisor does not let through."""
-    real = plan.cpp_compiler()
+    real = probes.cpp_compiler()
     if not compiler_works().works:
         pytest.skip("needs a compiler that works")
     source = '#include <csignal>\nextern "C" double total(int n) { raise(SIGILL); return n; }\n'
@@ -358,7 +364,7 @@ def test_no_child_is_started_in_another_way() -> None:
     """Whoever starts a Python asks for the command, so that none forgets."""
     home = Path(innerloop.__file__).parent
     named = {path.name for path in home.rglob("*.py") if "sys.executable" in path.read_text(encoding="utf-8")}
-    assert named == {"children.py", "doctor.py", "manifest.py"}  # the last two only tell it
+    assert named == {"child_processes.py", "doctor.py", "manifest.py"}  # the last two only tell it
     assert python_command("-c", "pass")[1] == "-P"
 
 

@@ -1,11 +1,37 @@
-"""Memory that is freed and soon needed again."""
+"""Cores and memory of this machine for this process. Imports no library, so the command can start quickly."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 
+_sharing = 1
 _TRIM, _MMAP = -1, -3  # glibc's numbers of these settings
 _LARGEST = 2**25  # that glibc takes for the second
+
+
+def available_cores() -> int:
+    """Cores this process may use: its affinity, which containers and schedulers set."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every platform
+        cores = os.cpu_count() or 1
+    return max(1, cores // _sharing)
+
+
+def divide_cores(among: int) -> None:
+    """Says that this many processes share this machine's cores evenly, this one among them.
+
+    >>> before = available_cores()
+    >>> divide_cores(before)
+    >>> available_cores()
+    1
+    >>> divide_cores(1)
+    >>> available_cores() == before
+    True
+    """
+    global _sharing
+    _sharing = among
 
 
 def keep_freed_memory() -> bool:

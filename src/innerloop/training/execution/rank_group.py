@@ -20,7 +20,7 @@ import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor
 
-from innerloop.core.ranks import LostRankError, Place
+from innerloop.core.ranks import LostRankError, Rank
 
 TIMEOUT = 600.0
 """Seconds after which a rank that does not answer is given up."""
@@ -31,11 +31,11 @@ _GRACE = 5.0  # seconds in which all that still live say so
 _TELL = 1.0  # seconds between notes of how far a rank is
 
 
-class Group:
+class RankGroup:
     """This process among those that share the work, made by :func:`join`."""
 
-    def __init__(self, place: Place, base: Any, store: Any) -> None:
-        self.rank, self.size, self.place = place.rank, place.size, place
+    def __init__(self, here: Rank, base: Any, store: Any) -> None:
+        self.rank, self.size, self.here = here.rank, here.size, here
         self.timeout, self.busy, self.whole = TIMEOUT, False, True
         self._base, self._store = base, store
         self._count, self._told_at = 0, 0.0
@@ -153,41 +153,41 @@ class Group:
 
     def remember(self, text: str) -> None:
         """Keeps a line for the next attempt: the directory of the run."""
-        if self.place.job:
-            Path(self.place.job).write_text(text, encoding="utf-8")
-        elif self.place.hosted:
+        if self.here.job:
+            Path(self.here.job).write_text(text, encoding="utf-8")
+        elif self.here.hosted:
             self._base.set("innerloop/run", text)
 
     def recall(self) -> str | None:
         """What an earlier attempt kept."""
-        if self.place.attempt == 0:
+        if self.here.attempt == 0:
             return None
-        if self.place.job:
-            path = Path(self.place.job)
+        if self.here.job:
+            path = Path(self.here.job)
             return path.read_text(encoding="utf-8") if path.is_file() else None
-        known = self.place.hosted and self._base.check(["innerloop/run"])
+        known = self.here.hosted and self._base.check(["innerloop/run"])
         return str(self._base.get("innerloop/run").decode()) if known else None
 
 
-_current: Group | None = None
+_current: RankGroup | None = None
 
 
-def join(place: Place) -> Group:
+def join(here: Rank) -> RankGroup:
     """Meets the other ranks; returns when all are there."""
     global _current
     stores: Any = dist  # its stores are not in the list of names that it exports
-    if place.store:
-        base = stores.FileStore(place.store, place.size)
+    if here.store:
+        base = stores.FileStore(here.store, here.size)
     else:
-        serves = place.rank == 0 and not place.hosted
-        base = stores.TCPStore(place.address, place.port, place.size, serves, _MEET)
-    store = stores.PrefixStore(f"innerloop/attempt-{place.attempt}", base)
+        serves = here.rank == 0 and not here.hosted
+        base = stores.TCPStore(here.address, here.port, here.size, serves, _MEET)
+    store = stores.PrefixStore(f"innerloop/attempt-{here.attempt}", base)
     cuda = torch.cuda.is_available()
     if cuda:
-        torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(here.local_rank % torch.cuda.device_count())
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=_MEET)
-    _current = Group(place, base, store)
+    dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=_MEET)
+    _current = RankGroup(here, base, store)
     return _current
 
 
@@ -199,7 +199,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def group_here() -> Group | None:
+def group_here() -> RankGroup | None:
     """The group of this process; None where it is alone."""
     return _current
 
@@ -215,7 +215,7 @@ def apart() -> Iterator[None]:
         _current = held
 
 
-def group_of(ranks: int) -> Group:
+def group_of(ranks: int) -> RankGroup:
     """The group that a plan for this many ranks needs."""
     group = group_here()
     if group is None or group.size != ranks:

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import innerloop
-from innerloop.training.execution import starting
-from innerloop.training.execution.starting import (
+from innerloop.core import child_processes
+from innerloop.core.child_processes import (
     beginning,
     differentiates_when_forked,
     end_pool,
@@ -73,7 +73,7 @@ def test_where_torch_refuses_processes_are_started_afresh(monkeypatch: pytest.Mo
             raise RuntimeError("Unable to handle autograd's threading in combination with fork")
         return True
 
-    monkeypatch.setattr(starting, "_differentiates", only_in_the_first_process)
+    monkeypatch.setattr(child_processes, "_differentiates", only_in_the_first_process)
     assert not differentiates_when_forked()
     assert start_method() == "spawn"
     # asked for, or the system's own after a library has looked
@@ -83,13 +83,13 @@ def test_where_torch_refuses_processes_are_started_afresh(monkeypatch: pytest.Mo
 
 @linux
 def test_a_trial_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "PATIENCE", 0.05)
-    monkeypatch.setattr(starting, "_differentiates", lambda: time.sleep(600) is None)
+    monkeypatch.setattr(child_processes, "PATIENCE", 0.05)
+    monkeypatch.setattr(child_processes, "_differentiates", lambda: time.sleep(600) is None)
     assert not differentiates_when_forked()
 
 
 def test_what_the_program_has_set_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "differentiates_when_forked", lambda: True)
+    monkeypatch.setattr(child_processes, "differentiates_when_forked", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     for system, chosen, method in [
         ("linux", None, "fork"),
@@ -104,7 +104,7 @@ def test_what_the_program_has_set_comes_first(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_pools_are_started_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "start_method", lambda: "spawn")
+    monkeypatch.setattr(child_processes, "start_method", lambda: "spawn")
     with one_process() as pool:
         name = pool.submit(eval, "__import__('multiprocessing').current_process().name").result()
     assert name.startswith("SpawnProcess")
@@ -167,4 +167,4 @@ def _interrupted(workers: list[int]) -> None:
 def test_there_is_one_place_that_makes_pools() -> None:
     root = Path(innerloop.__file__).parent
     made = [file.name for file in root.rglob("*.py") if "ProcessPoolExecutor(" in file.read_text("utf-8")]
-    assert made == ["starting.py"]
+    assert made == ["child_processes.py"]

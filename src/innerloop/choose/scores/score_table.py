@@ -15,7 +15,7 @@ Better = Literal["higher", "lower"]
 Takes = Literal["tasks", "inputs", "batch", "batches", "shape"]
 
 
-class Entry(NamedTuple):
+class ScoreEntry(NamedTuple):
     """What is known of a score."""
 
     title: str
@@ -29,8 +29,8 @@ class Entry(NamedTuple):
 
 _HOME = "innerloop.choose.scores"
 
-SCORES: dict[str, Entry] = {
-    "metantk": Entry(
+SCORES: dict[str, ScoreEntry] = {
+    "metantk": ScoreEntry(
         "condition number of MAML's kernel",
         "Wang et al. 2022",
         f"{_HOME}.conditions:metantk_condition",
@@ -38,7 +38,7 @@ SCORES: dict[str, Entry] = {
         "tasks",
         mixes=False,
     ),
-    "metantk-anil": Entry(
+    "metantk-anil": ScoreEntry(
         "condition number of ANIL's kernel",
         "Wang et al. 2022",
         f"{_HOME}.conditions:metantk_condition",
@@ -47,7 +47,7 @@ SCORES: dict[str, Entry] = {
         mixes=False,
         fixed={"method": "anil"},
     ),
-    "ntk": Entry(
+    "ntk": ScoreEntry(
         "condition number of the NTK",
         "Chen et al. 2021 (TE-NAS)",
         f"{_HOME}.conditions:ntk_condition",
@@ -55,29 +55,29 @@ SCORES: dict[str, Entry] = {
         "inputs",
         mixes=False,
     ),
-    "regions": Entry(
+    "regions": ScoreEntry(
         "linear regions",
         "Chen et al. 2021 (TE-NAS)",
         f"{_HOME}.patterns:linear_regions",
         "higher",
         "inputs",
     ),
-    "naswot": Entry("NASWOT", "Mellor et al. 2021", f"{_HOME}.patterns:naswot", "higher", "inputs"),
-    "gradient-norm": Entry(
+    "naswot": ScoreEntry("NASWOT", "Mellor et al. 2021", f"{_HOME}.patterns:naswot", "higher", "inputs"),
+    "gradient-norm": ScoreEntry(
         "gradient norm", "Abdelfattah et al. 2021", f"{_HOME}.gradients:gradient_norm", "higher", "batch"
     ),
-    "synflow": Entry(
+    "synflow": ScoreEntry(
         "SynFlow", "Tanaka et al. 2020", f"{_HOME}.gradients:synflow", "higher", "shape", mixes=False
     ),
-    "zico": Entry("ZiCo", "Li et al. 2023", f"{_HOME}.gradients:zico", "higher", "batches"),
-    "parameters": Entry("number of parameters", "", f"{_HOME}.scoring:parameters", "higher", "shape"),
-    "flops": Entry("FLOPs of one input", "", f"{_HOME}.scoring:flops", "higher", "shape"),
-    "layers": Entry("number of layers", "", f"{_HOME}.scoring:layers", "higher", "shape"),
+    "zico": ScoreEntry("ZiCo", "Li et al. 2023", f"{_HOME}.gradients:zico", "higher", "batches"),
+    "parameters": ScoreEntry("number of parameters", "", f"{_HOME}.scoring:parameters", "higher", "shape"),
+    "flops": ScoreEntry("FLOPs of one input", "", f"{_HOME}.scoring:flops", "higher", "shape"),
+    "layers": ScoreEntry("number of layers", "", f"{_HOME}.scoring:layers", "higher", "shape"),
 }
 """Scores by name, in the order of the documentation."""
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> ScoreEntry:
     """The entry of that name.
 
     >>> find("ntk").better, find("parameters").better

@@ -5,42 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import unicodedata
 from typing import IO
 
-from innerloop.core.faults import shortened
-
-_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Kinds of characters that steer a terminal or the order of text in place of being seen."""
-_HARMLESS = "\n\t\u200c\u200d"
-"""Among them: ends of lines, tabs, and what joins letters of some scripts and parts of emoji."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def shown(text: object, most: int | None = None) -> str:
-    r"""Text of any origin as a terminal or a page may show it: escapes for what would steer them.
-
-    >>> shown("a\x1b[2J\u202eb"), shown("x" * 50, 9)
-    ('a\\x1b[2J\\u202eb', 'xxxx…xxxx')
-    """
-    words = str(text) if most is None else shortened(str(text), most)
-    if words.isprintable():
-        return words
-    return "".join(
-        c.encode("unicode_escape", "surrogatepass").decode()
-        if unicodedata.category(c) in _STEERING and c not in _HARMLESS
-        else c
-        for c in words
-    )
-
-
-def table_cell(value: object) -> object:
-    """A cell of a CSV file: text that a spreadsheet would take for a formula gets a quote before it.
-
-    >>> table_cell("=cmd()"), table_cell(-0.5), table_cell("a-b")
-    ("'=cmd()", -0.5, 'a-b')
-    """
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+from innerloop.core.formatting import visible_text
 
 
 def tell(text: str, stream: IO[str] | None = None) -> bool:
@@ -51,7 +18,7 @@ def tell(text: str, stream: IO[str] | None = None) -> bool:
     """
     where = sys.stderr if stream is None else stream
     try:
-        where.write(shown(text).rstrip("\n") + "\n")
+        where.write(visible_text(text).rstrip("\n") + "\n")
         where.flush()
     except (OSError, ValueError, AttributeError):  # a reader that has gone, a closed file, none at all
         silence(where)

@@ -79,8 +79,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     for name, batch in zip(AT_LEAST, (1, BATCH), strict=True):
         sides.append(Side(name, {"side": "ours", "batch": batch, **base}))
     with harness.started(sides, __name__, say) as all_sides:
-        turns = (3, 0.3, 0.0) if quick else (15, 1.0)
-        measured = all_sides.measured(*turns, scale=lambda _: 1000 / PER_CALL)
+        measured = all_sides.measured(quick, (3, 0.3), (15, 1.0), scale=lambda _: 1000 / PER_CALL)
     rows, ms = [], {name: one.ms for name, one in measured.timings.items()}
     for name, at_least in AT_LEAST.items():
         speeds = f"{1e6 / ms[name]:,.0f} episodes a second, the peer {1e6 / ms['numpy']:,.0f}"

@@ -230,14 +230,15 @@ class Started(NamedTuple):
 
     def measured(
         self,
-        rounds: int,
-        block_seconds: float,
+        quick: bool,
+        few: tuple[int, float],
+        many: tuple[int, float],
         patience: float | None = None,
         scale: Callable[[Side], float] = lambda _: 1.0,
         warm: int = WARM,
     ) -> Measured:
-        """Lets the sides take turns (:func:`take_turns`); ``scale`` as in :meth:`Timing.of`, by side."""
-        blocks = take_turns(self.children, rounds, block_seconds, patience, warm)
+        """Lets the sides take turns: rounds and seconds of a block if quick, and else; ``scale`` by side."""
+        blocks = take_turns(self.children, *(few if quick else many), 0.0 if quick else patience, warm)
         timings = {
             s.name: Timing.of(s, blocks[s.name], float(self.answers[s.name]["first_call_s"]), scale(s))
             for s in self.sides

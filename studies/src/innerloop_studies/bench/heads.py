@@ -166,7 +166,7 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
         if head == "logistic":
             with Child("solutions", __name__) as child:  # torch and scikit-learn in one process: apart
                 off = child.ask("solutions", normalise=normalise, sizes=sizes)
-        measured = both.measured(*((3, 0.5, 0.0) if quick else (9, 1.0)), scale=scale)
+        measured = both.measured(quick, (3, 0.5), (9, 1.0), scale=scale)
     title = f"{head}, {WAYS}-way {SHOTS}-shot, {'unit length' if normalise else 'as they come'}"
     peer = harness.better(measured.timings, WITHOUT_TORCH).side.name.partition("@")[0]
     rows = []

@@ -75,7 +75,7 @@ def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> Compar
     sides = harness.each_on_threads(("ours", "numpy-loop"), base, sorted({1, available_cores()}))
     with harness.started(sides, __name__, say) as both:
         off = disagreement(list(both.results.values()))
-        measured = both.measured(*((3, 0.2, 0.0) if quick else (9, 0.4)))
+        measured = both.measured(quick, (3, 0.2), (9, 0.4))
     case = f"{count:,} environments of {tasks} tasks, d={dim}, float64"
     at_least = AT_LEAST if tasks == TASKS[0] else None
     return measured.row(case, "numpy-loop", at_least, [f"gains differ by at most {off:.0e}"])

@@ -226,7 +226,7 @@ def run_cases(
                 f"{len(sides)} sides compute the same meta-gradient{' in float64' if exact else ''} "
                 f"(largest relative difference {off:.1g})"
             )
-            measured = run.measured(*((3, 0.05) if quick else (rounds, 0.5)), patience, warm=warm)
+            measured = run.measured(quick, (3, 0.05), (rounds, 0.5), warm=warm)
         for remark in harness.busy(measured.bystanders):
             say(f"{remark} meanwhile: measure again on an idle machine before quoting")
         rows += table(steps, ways, measured, off, peers, machine, flops(sides[0]), prefix)

@@ -149,7 +149,7 @@ def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Compa
     scale = harness.peers_times(tasks * (tasks + 1) / (looped * (looped + 1)))
     with harness.started(sides, __name__, say) as both:
         off = both.children["ours@1"].ask("agreement", tasks=min(looped, 20))["off"]
-        measured = both.measured(*((3, 0.3, 0.0) if quick else (7, 0.7)), scale=scale)
+        measured = both.measured(quick, (3, 0.3), (7, 0.7), scale=scale)
     if not off < 1e-9:
         raise RuntimeError(f"the two ways to the kernel differ by {off:.2g} of its largest entry")
     source = "Gram given" if given else "from inputs"

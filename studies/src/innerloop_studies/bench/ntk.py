@@ -81,7 +81,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
         sides = harness.each_on_threads(("ours", PEER), base, sorted({1, available_cores()}))
         with harness.started(sides, __name__, say) as both:
             off = harness.disagreement(both.results, f"{PEER}@1")
-            measured = both.measured(*((3, 0.2, 0.0) if quick else (7, 0.5)))
+            measured = both.measured(quick, (3, 0.2), (7, 0.5))
         rows.append(_row(case, measured, off))
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
 

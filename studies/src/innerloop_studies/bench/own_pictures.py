@@ -133,7 +133,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
         ]
         with harness.started(sides, __name__, say) as all_sides:
             off = harness.disagreement(all_sides.results, "script@1", what="features")
-            measured = all_sides.measured(*((2, 0.1, 0.0) if quick else (3, 1.0)), warm=1)
+            measured = all_sides.measured(quick, (2, 0.1), (3, 1.0), warm=1)
             features = all_sides.results["ours, first"]
         of_what, labels = f"{what}, {weights} weights", [file.parent.name for file in files]
         rows = _rows(measured, len(files), [of_what, f"features differ by {off:.1g}"])
@@ -249,7 +249,7 @@ def episodes_case(
         scale = harness.peers_times(sizes["episodes"] / sizes["looped"])
         with harness.started(sides, __name__, say) as both:
             off = accuracy_gap(both.results, sizes["looped"])
-            measured = both.measured(*((2, 0.1, 0.0) if quick else (5, 1.0)), scale=scale, warm=1)
+            measured = both.measured(quick, (2, 0.1), (5, 1.0), scale=scale, warm=1)
     mean = float(np.mean(both.results["ours@1"]))
     notes = [what, f"accuracy {100 * mean:.1f} %, that of the loop differs by {100 * off:.2g} points"]
     case = f"{sizes['episodes']:,} episodes on cached features, {WAYS}-way {sizes['shots']}-shot, logistic"

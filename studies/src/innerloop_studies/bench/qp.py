@@ -77,8 +77,8 @@ def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
         agreed = []
         if part.same:
             agreed = [f"gradients agree to {harness.disagreement(all_sides.results, sides[0].name):.0e}"]
-        turns = (2, 0.3, 0.0) if quick else (5, 1.0, harness.PATIENCE / 9)  # nine cases share the patience
-        measured = all_sides.measured(*turns)
+        shared = harness.PATIENCE / len(SIZES) / len(PARTS)
+        measured = all_sides.measured(quick, (2, 0.3), (5, 1.0), shared)
     title = f"{part.title}, {size['shots']}-shot, {size['dimensions']:,} features"
     title += ", many bound" if "spread" in size else ""
     rows = []

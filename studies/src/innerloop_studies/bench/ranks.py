@@ -126,7 +126,7 @@ def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> StepTi
     with harness.started(sides_of(steps, sizes), __name__, say, child_of) as together:
         whole = {name: together.results[name] for name in (ONE, *PEERS)}
         off = harness.disagreement(whole, ONE)
-        measured = together.measured(*((3, 0.05, 0.0) if quick else (11, 0.5)))
+        measured = together.measured(quick, (3, 0.05), (11, 0.5))
         team = together.children[TWO]
     share = share_of_steps(team.seconds, team.exchanges)
     rows = [row_of(steps, name, measured, share, [f"gradients differ by {off:.1g}"]) for name in PEERS]

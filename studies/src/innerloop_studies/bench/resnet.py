@@ -276,7 +276,7 @@ def run(
         say(f"ours in {remark}")
         used = remark.partition(":")[0]
         off = distance(both.results, used)
-        measured = both.measured(*((3, 1.0, 0.0) if quick else (5, 2.0)))
+        measured = both.measured(quick, (3, 1.0), (5, 2.0))
         steps, seeds = sizes.get("steps", 20 if quick else 80), 2 if quick else 5
         asked = {"threads": cores, "precision": used, "steps": steps, "seeds": seeds}
         trained = ShortTraining(**both.children["ours"].ask("accuracy", **asked))

@@ -95,18 +95,18 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
         off = harness.disagreement(both.results, sides[-1].name)
         if name in PAIRS and off:
             raise RuntimeError(f"counts of regions differ by {off:.2g}")
-        patience = 0.0 if quick else None
-        measured = both.measured(part.rounds[quick], 0.2, patience, warm=1)
+        many, few = ((rounds, 0.2) for rounds in part.rounds)
+        measured = both.measured(quick, few, many, warm=1)
     if name in PAIRS:
         about, notes = f"{sizes['crops']:,} crops", ["identical counts"]
     else:
         about = _described(sizes)
         notes = [f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"]
     if name == "round":
-        few = sizes["candidates"]
+        tried = sizes["candidates"]
         notes.append(
-            f"{few} candidates of the first round's 126, and the network they are compared with: measured "
-            f"{few} times as released and once by us, where a whole round has 126 candidates for that once"
+            f"{tried} candidates of the first round's 126, and the network they are compared with: measured "
+            f"{tried} times as released and once by us, where a whole round has 126 candidates for that once"
         )
     return measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, PAIRS.get(name, peer))
 

@@ -67,7 +67,7 @@ def trained(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Rea
     chance = 1 / case.ways
     diverged = not math.isfinite(score.mean)
     accuracy = chance if diverged else score.mean
-    return Reached(accuracy, score.ci95, float(outcome.recipe.inner.lr), diverged)
+    return Reached(accuracy, score.ci95, float(outcome.parts.recipe.inner.lr), diverged)
 
 
 def recipe_of(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Recipe:

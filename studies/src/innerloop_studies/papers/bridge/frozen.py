@@ -4,16 +4,8 @@ import statistics
 
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop_studies.papers.further.head_starts import (
-    NET,
-    TEST_QUERIES,
-    WAYS,
-    HeadRun,
-    Setting,
-    judged,
-    points,
-    stated,
-)
+from innerloop_studies.papers.further import head_starts as starts
+from innerloop_studies.papers.further.head_starts import WAYS, HeadRun, Setting
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
 
@@ -37,13 +29,13 @@ def run(scale: str, say: Say) -> Reproduction:
     setting, seeds = SETTINGS[scale], SEEDS[scale]
     runs: dict[str, list[HeadRun]] = {start: [] for start in STARTS}
     jobs = [{"setting": setting, "start": start, "seed": seed} for seed in range(seeds) for start in STARTS]
-    for job, value in zip(jobs, compute_parts(NAME, VERSION, judged, jobs), strict=True):
+    for job, value in zip(jobs, compute_parts(NAME, VERSION, starts.judged, jobs), strict=True):
         one = HeadRun(*value)
         runs[str(job["start"])].append(one)
         say(f"{job['start']}, seed {job['seed']}: {statistics.fmean(one.scores):.3f}")
     rows = _identities(runs) + ([] if scale == "smoke" else [_drop(runs, scale)])
     intervals = "95 % over test tasks and seeds together, paired by task"
-    protocol = {**stated(setting, seeds), "net": NET, "intervals": intervals}
+    protocol = {**starts.stated(setting, seeds), "net": starts.NET, "intervals": intervals}
     means = {start: [statistics.fmean(one.scores) for one in some] for start, some in runs.items()}
     lines = [line(start, list(range(seeds)), some) for start, some in means.items()]
     figure = panels_figure([panel("training seed", "accuracy of ANIL", lines)], columns=1, width=5.8)
@@ -53,7 +45,9 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _identities(runs: dict[str, list[HeadRun]]) -> list[Row]:
     """What must hold however little was trained."""
-    shares = [(score, WAYS * TEST_QUERIES) for each_run in runs["learned"] for score in each_run.scores]
+    shares = [
+        (score, WAYS * starts.TEST_QUERIES) for each_run in runs["learned"] for score in each_run.scores
+    ]
     moved = {start: max(each_run.moved for each_run in runs[start]) for start in STARTS}
     return [
         counts_row(shares),
@@ -75,7 +69,7 @@ def _drop(runs: dict[str, list[HeadRun]], scale: str) -> Row:
     return row(
         "ANIL with a frozen head has no performance drop",
         "no performance drop",
-        f"{points(mean_interval(frozen))} against {points(mean_interval(learned))} %: "
+        f"{starts.points(mean_interval(frozen))} against {starts.points(mean_interval(learned))} %: "
         f"{100 * gap.mean:+.2f} ± {100 * gap.ci95:.2f} points; "
         f"by seed {', '.join(f'{100 * value:+.1f}' for value in seeds)}",
         gap.mean - gap.ci95 > -DROP,

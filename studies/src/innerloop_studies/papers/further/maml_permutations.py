@@ -5,18 +5,10 @@ from collections.abc import Callable
 
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop_studies.papers.further.head_starts import (
-    NET,
-    TEST_QUERIES,
-    WAYS,
-    PermutedRun,
-    Setting,
-    permuted,
-    points,
-    stated,
-)
+from innerloop_studies.papers.further import head_starts as starts
+from innerloop_studies.papers.further.head_starts import WAYS, PermutedRun, Setting
 from innerloop_studies.reproduce.parts import compute_parts
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, listed, row
 
 TITLE = "Ye & Chao 2021: MAML's accuracy against the order of a task's labels"
 VERSION = 1
@@ -51,15 +43,15 @@ def run(scale: str, say: Say) -> Reproduction:
         for seed in range(seeds)
         for start, count in zip(STARTS, orders, strict=True)
     ]
-    for job, value in zip(jobs, compute_parts(NAME, VERSION, permuted, jobs), strict=True):
+    for job, value in zip(jobs, compute_parts(NAME, VERSION, starts.permuted, jobs), strict=True):
         one = PermutedRun(*value)
         runs[str(job["start"])].append(one)
         say(f"{job['start']}, seed {job['seed']}: accuracy {statistics.fmean(flat([one])):.3f}")
     rows = _identities(runs, scale) + ([] if scale == "smoke" else _rows(runs))
     protocol = {
-        **stated(setting, seeds),
+        **starts.stated(setting, seeds),
         "orders of the labels": orders,
-        "net": NET,
+        "net": starts.NET,
         "intervals": "95 % over test tasks and seeds together",
     }
     kept = {
@@ -95,7 +87,7 @@ def spreads(runs: list[PermutedRun]) -> list[float]:
 
 def _identities(runs: Runs, scale: str) -> list[Row]:
     """What must hold however little was trained."""
-    answers = WAYS * TEST_QUERIES
+    answers = WAYS * starts.TEST_QUERIES
     shares = [(score, answers) for each_run in runs["learned"] for task in each_run.scores for score in task]
     changed = sum(value > 0 for value in spreads(runs["one-vector"]))
     return [
@@ -119,34 +111,34 @@ def _rows(runs: Runs) -> list[Row]:
     better = paired_difference(flat(shared), plain)
     equal = paired_difference([score for each_run in learned for score in each_run.equal_rows], plain)
     means = [[statistics.fmean(flat([one])) for one in some] for some in (shared, learned)]
-    apart = [a - b for a, b in zip(*means, strict=True)]
+    apart = [100 * (a - b) for a, b in zip(*means, strict=True)]
     return [
         row(
             "MAML: the orders of a task's labels lead to a huge variance of its accuracy",
             "huge variance",
-            f"accuracy {points(mean)} %; best order less worst {points(spread)} points, deviation over "
-            f"orders {100 * deviation:.1f} points (means over tasks)",
+            f"accuracy {starts.points(mean)} %; best order less worst {starts.points(spread)} points, "
+            f"deviation over orders {100 * deviation:.1f} points (means over tasks)",
             spread.mean >= HUGE,
             reason=f"holds if best and worst are {100 * HUGE:g} points apart or more",
         ),
         row(
             "MAML: averaging the predictions over the orders helps",
             "helps",
-            f"{points(averaged, '+')} points against one order",
+            f"{starts.points(averaged, '+')} points against one order",
             averaged.mean > averaged.ci95,
             reason="paired by task; holds if the interval is above zero",
         ),
         row(
             "one vector for all classes, in training and test, performs better",
             "better (mini-ImageNet 65.17 against 64.42, tiered 69.24 against 65.72)",
-            f"{points(better, '+')} points; by seed {', '.join(f'{100 * value:+.1f}' for value in apart)}",
+            f"{starts.points(better, '+')} points; by seed {listed(apart, '+.1f')}",
             better.mean > better.ci95,
             reason="paired by task; holds if the interval is above zero",
         ),
         row(
             "ours: the mean of MAML's trained rows in the place of each, at test only",
             "–",
-            f"{points(equal, '+')} points against one order",
+            f"{starts.points(equal, '+')} points against one order",
             equal.mean > -equal.ci95,
             reason="holds if it is not clearly worse",
         ),

@@ -141,7 +141,8 @@ def _with_a_rate(recipe: Recipe) -> Recipe:
     """``inner.lr=auto`` is estimated when it is trained; in the race it is the middle of the estimate."""
     if recipe.inner.lr != "auto":
         return recipe
-    from innerloop.choose.rates import advice_for, provisional, refuse_unknown_rate, with_rate
+    from innerloop.choose.rates import advice_for
+    from innerloop.experiment.inner_rate import provisional, refuse_unknown_rate, with_rate
 
     refuse_unknown_rate(recipe)
     return with_rate(recipe, advice_for(build(provisional(recipe)), tasks=32).alpha)
@@ -233,11 +234,7 @@ def pose_search(asked: Request[SpaceSettings]) -> SearchProblem:
 
 
 def _fitted(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
-    """How candidates are trained, as far as the data may decide.
-
-    Classes with many pictures are learned as a whole. Training tasks have fewer classes where the data have
-    fewer.
-    """
+    """How candidates are trained: many pictures of a class as one classifier, few classes in small tasks."""
     recipe, classes = asked.recipe, split_classes(source, "train")
     if TRAINING in asked.free and min(np.diff(source.starts)[classes], default=0) >= MANY_PICTURES:
         return make_recipe({**recipe.model_dump(exclude_none=True), **CLASSIFIER})

@@ -51,7 +51,7 @@ def ls(json: Json = False) -> None:
     def work() -> Result:
         """Lists what there is."""
         from innerloop.data.listing import list_datasets
-        from innerloop.data.place import data_folder
+        from innerloop.data.paths import data_folder
 
         return {"datasets": [one.as_dict() for one in list_datasets()], "folder": str(data_folder())}
 

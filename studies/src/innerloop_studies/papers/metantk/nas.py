@@ -15,7 +15,8 @@ from PIL import Image
 from innerloop.choose.architectures.draws import PictureDraws
 from innerloop.choose.architectures.measure import read_kept
 from innerloop.choose.architectures.search import search
-from innerloop.choose.architectures.space import cell_space, network_size
+from innerloop.choose.architectures.space import cell_space
+from innerloop.choose.scores.sizes import network_size
 from innerloop.core.errors import UserError
 from innerloop.data.arrays import from_arrays
 from innerloop.data.opening import open_source

@@ -24,7 +24,7 @@ from innerloop.core.resources import available_cores
 from innerloop.core.types import Loss
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.training.execution.auto import expected_speedup
 from innerloop.training.execution.plan import Plan
@@ -269,11 +269,8 @@ def _loss(recipe: Recipe) -> Loss:
 
 
 def _clearly(best: Racer, other: Racer, better: int) -> bool:
-    """Whether the difference on the same tasks is beyond chance; of errors also the number of tasks won.
-
-    One task that went wrong at a large rate makes the mean's interval wide: that is no reason to call the
-    two alike.
-    """
+    """Whether the difference on the same tasks is beyond chance; of errors also the number of tasks won."""
+    # one task that went wrong at a large rate makes the mean's interval wide: no reason to call them alike
     ours, theirs = best.last.scores, other.last.scores
     if is_beyond_chance(lead(ours, theirs, better)):
         return True
@@ -283,10 +280,8 @@ def _clearly(best: Racer, other: Racer, better: int) -> bool:
 
 
 def _overtaken(best: Racer, other: Racer, longer: float) -> bool:
-    """Whether training closes the gap so fast that it is gone before a run ``longer`` times the sweep ends.
-
-    Small rates do least harm to untrained weights, and so lead at first wherever larger ones learn faster.
-    """
+    """Whether training closes the gap so fast that it is gone within a run ``longer`` times the sweep."""
+    # small rates do least harm to untrained weights, and so lead at first wherever larger ones learn faster
     means = [(b.mean, o.mean) for b, o in zip(best.rungs, other.rungs, strict=True)]
     before, after = (None if b is None or o is None else b - o for b, o in means)
     if before is None or after is None:

@@ -15,9 +15,10 @@ from innerloop.choose.architectures.ranking import (
     shortlist_reliability,
 )
 from innerloop.choose.architectures.search import find_method, search
-from innerloop.choose.architectures.space import Space, count_parameters, random_of_size
+from innerloop.choose.architectures.space import Space, random_of_size
 from innerloop.choose.problem import SearchProblem
 from innerloop.choose.race import too_small
+from innerloop.choose.scores.sizes import count_parameters
 from innerloop.choose.session import Session
 from innerloop.choose.settings import SUMS, SearchSettings
 from innerloop.choose.trials import decided

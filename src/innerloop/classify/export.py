@@ -34,8 +34,8 @@ from innerloop.classify.predictor import UNSURE_BELOW, Predictor
 from innerloop.classify.results import NetworkSummary, summarise_network
 from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import write_text_atomic
-from innerloop.data.layouts.layout import silent
-from innerloop.experiment.words import recipe_words
+from innerloop.data.pictures import silent
+from innerloop.experiment.messages import recipe_words
 from innerloop.runs.progress import TimeLeft
 
 

@@ -21,8 +21,7 @@ from innerloop.classify.inputs import Digest, PictureInput, pictures_in
 from innerloop.core.errors import UserError
 from innerloop.core.resources import available_cores
 from innerloop.data.folder import OnBad, unreadable
-from innerloop.data.layouts.layout import Progress, cores, silent
-from innerloop.data.pictures import BadPictureError, in_threads, prepare
+from innerloop.data.pictures import BadPictureError, Progress, cores, in_threads, prepare, silent
 from innerloop.training.execution.plan import Plan, torch_threads
 
 BATCH = 8

@@ -27,7 +27,7 @@ from innerloop.classify.sureness import ExpectedAccuracy, copies_lines
 from innerloop.core.errors import UserError
 from innerloop.core.paths import user_path
 from innerloop.core.stderr import tell
-from innerloop.data.layouts.layout import Progress, silent
+from innerloop.data.pictures import Progress, silent
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.runs.progress import TimeLeft

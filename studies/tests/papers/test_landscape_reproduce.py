@@ -19,7 +19,7 @@ from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.testing.closeness import ROUNDED, assert_close, assert_mean
 from innerloop.theory.landscape.finite import TaskMoments, empirical_maml, empirical_nal
-from innerloop.training.reweighted import weighted_gradient
+from innerloop.training.task_weights import weighted_gradient
 from innerloop_studies.bench import landscape as bench
 from innerloop_studies.papers import figures as plots
 from innerloop_studies.papers.landscape import fig4 as neuron

@@ -27,10 +27,10 @@ from torch import Tensor
 from innerloop.core.child_processes import ends_with_parent, python_command, watch_parent
 from innerloop.core.ranks import Rank
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.experiment.together import END, announce, listen
+from innerloop.experiment.ranks import END, announce, listen
 from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.rank_group import RankGroup, join, leave
-from innerloop.training.execution.ranks import ranked
+from innerloop.training.execution.ranks import across_ranks
 from innerloop_studies.bench import harness, maml, ranks_cost
 from innerloop_studies.bench.harness import Child, Report, Row, Say, Side, Timing, busy, comparison
 from innerloop_studies.bench.ranks_cost import Exchange, Link, Step
@@ -268,7 +268,7 @@ def fixed_part(spec: Spec, ranks: int) -> Callable[[], Any]:
         losses = torch.zeros(batch.size) if weights is None else weights
         return Gradient(losses, params, buffers)
 
-    run = ranked(nothing, ranks)
+    run = across_ranks(nothing, ranks)
 
     def call() -> None:
         grads = run(work.params, {}, work.batch).grads

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.core.types import Buffers, Params
 from innerloop.data.opening import open_source
-from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.fitting import fit_parts, judge, validation_of
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.validation import validation_of
 from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState
 from innerloop_studies.papers.training import plan_for

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy
 from matplotlib.figure import Figure
 
-from innerloop.choose.rates import advice_for, provisional
+from innerloop.choose.rates import advice_for
 from innerloop.core.errors import UserError
+from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe

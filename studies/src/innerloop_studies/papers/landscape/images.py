@@ -15,13 +15,12 @@ from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.data.source import ImageSource, labels
 from innerloop.evaluation.heads import fit_heads, head_scores
-from innerloop.experiment.data import build_data
+from innerloop.experiment.data import Sizes, build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.model import build_model
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.sizes import Sizes
 from innerloop.learners.gradient import maml
 from innerloop.learners.metric import protonet
 from innerloop.learners.objectives.base import Objective

@@ -5,7 +5,7 @@ from typing import Any
 
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, step_curvature
-from innerloop.training.reweighted import hard_weights
+from innerloop.training.task_weights import hard_weights
 from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import ends, geography_drawer
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row

@@ -6,7 +6,8 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from innerloop.choose.architectures.space import cell_space, count_parameters, random_candidate
+from innerloop.choose.architectures.space import cell_space, random_candidate
+from innerloop.choose.scores.sizes import count_parameters
 from innerloop.nets.cells.genotype import PUBLISHED, Genotype, from_table
 from innerloop.nets.cells.network import cell_network
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure

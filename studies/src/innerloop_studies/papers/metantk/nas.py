@@ -15,18 +15,18 @@ from PIL import Image
 from innerloop.choose.architectures.draws import PictureDraws
 from innerloop.choose.architectures.measure import read_kept
 from innerloop.choose.architectures.search import search
-from innerloop.choose.architectures.space import cell_space, network_size
+from innerloop.choose.architectures.space import cell_space
+from innerloop.choose.scores.sizes import network_size
 from innerloop.core.errors import UserError
 from innerloop.data.arrays import from_arrays
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
-from innerloop.experiment.data import build_data
+from innerloop.experiment.data import Sizes, build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.sizes import Sizes
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices, to_table
 from innerloop_studies.papers.training import plan_for
 from innerloop_studies.reproduce import torch_version

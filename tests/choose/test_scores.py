@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from innerloop.choose.architectures.space import count_layers
 from innerloop.choose.scores import (
     SCORES,
     fresh_head,
@@ -24,6 +23,7 @@ from innerloop.choose.scores import patterns as patterns_module
 from innerloop.choose.scores.conditions import condition_number, kernel_names
 from innerloop.choose.scores.patterns import hamming_kernel
 from innerloop.choose.scores.score_table import rows
+from innerloop.choose.scores.sizes import count_layers
 from innerloop.cli.analyses import ANALYSES
 from innerloop.cli.main import main
 from innerloop.core.autodiff import plain_autograd

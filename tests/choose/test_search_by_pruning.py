@@ -10,8 +10,8 @@ import pytest
 
 from innerloop.choose import PictureDraws, cell_space, search
 from innerloop.choose.architectures.measure import Measurement
-from innerloop.choose.architectures.methods import METHODS
 from innerloop.choose.architectures.prune import ROBUST, foreseen_seconds, work_of
+from innerloop.choose.architectures.search import METHODS
 from innerloop.cli.main import main
 from innerloop.data.glyphs import glyphs
 from innerloop.nets.cells import Choices, all_choices

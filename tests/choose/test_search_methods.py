@@ -23,9 +23,9 @@ from innerloop.choose.architectures.importance import (
     relative_change,
 )
 from innerloop.choose.architectures.measure import Bench, ScoringJob, Watch, measure, own_seeds
-from innerloop.choose.architectures.methods import METHODS
 from innerloop.choose.architectures.prune import Budget, PruneSettings, _decided
 from innerloop.choose.architectures.ranking import item_means, kendall, mean_tau, noise_of, other_runs
+from innerloop.choose.architectures.search import METHODS
 from innerloop.choose.architectures.stages import OperatorGroup, Stage, check_start, edge_stage, node_stage
 from innerloop.core.errors import UserError
 from innerloop.data.glyphs import glyphs

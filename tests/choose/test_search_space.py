@@ -20,7 +20,7 @@ from innerloop.choose import (
     random_of_size,
     size_of,
 )
-from innerloop.choose.architectures.space import count_layers
+from innerloop.choose.scores.sizes import count_layers
 from innerloop.core.errors import UserError
 from innerloop.nets import apply, backbone, conv4
 from innerloop.nets.cells import PUBLISHED, all_choices, cell_network, to_table

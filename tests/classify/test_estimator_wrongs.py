@@ -156,7 +156,7 @@ def test_predict_names_weights_that_are_no_numbers(
     import innerloop.classify.files as module
     from innerloop.cli.main import main
     from innerloop.experiment.recipe.library import load_recipe
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
 
     quick = [
         *("data.name=glyphs", "tasks.ways=2", "tasks.queries=2", "model.filters=4", "outer.steps=1"),

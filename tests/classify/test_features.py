@@ -19,7 +19,7 @@ from PIL import Image
 import innerloop as il
 from innerloop.classify import Backbone, TimeLeft, extract, open_backbone
 from innerloop.classify import cache as caching
-from innerloop.classify.backbones import overlap, read_backbone, write_backbone
+from innerloop.classify.backbones import read_backbone, write_backbone
 from innerloop.classify.cache import FeatureFiles, digests
 from innerloop.classify.features import _parts, plans_for, run_parts
 from innerloop.classify.inputs import pictures_in
@@ -28,6 +28,7 @@ from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.tensors import write_tensors
 from innerloop.data import from_arrays
 from innerloop.nets import conv4
+from innerloop.nets.pretrained import overlap
 from innerloop.testing.closeness import SINGLE, SINGLE_SUMMED, assert_close
 from innerloop.training.execution.plan import Plan
 

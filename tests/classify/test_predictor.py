@@ -28,7 +28,7 @@ from innerloop.data.glyphs import glyphs
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.trust import UntrustedCodeError
-from innerloop.experiment.run import train
+from innerloop.experiment.training import train
 from innerloop.testing.closeness import ROUNDED, SINGLE
 
 TINY = [

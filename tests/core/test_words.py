@@ -14,16 +14,16 @@ import torch
 import innerloop
 from innerloop.choose.rate_advice import RateAdvice, warning_for
 from innerloop.cli.main import main
-from innerloop.core.errors import UserError, spelling, spelt
+from innerloop.core.errors import UserError, spell, spelling
 from innerloop.core.files import read_json
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.data.glyphs import glyphs
+from innerloop.experiment.messages import RECIPE_WORDS, recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.problems import known_settings
-from innerloop.experiment.run import train
-from innerloop.experiment.words import RECIPE_WORDS, recipe_words
+from innerloop.experiment.training import train
 from innerloop.learners import Objective, multitask
 from innerloop.nets import mlp
 from innerloop.runs.directory import create_run, list_runs
@@ -68,7 +68,7 @@ def placeholders(room: str) -> set[str]:
     for file in (PACKAGE / room).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            if isinstance(node, ast.Call) and (called == "spelt" or called.endswith("Error")):
+            if isinstance(node, ast.Call) and (called == "spell" or called.endswith("Error")):
                 given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "names")]
                 out |= {n.value for g in given for n in ast.walk(g) if isinstance(n, ast.Constant)}
     return out
@@ -171,9 +171,9 @@ def test_the_words_stay_with_an_error_and_so_do_class_and_attributes() -> None:
 def test_the_innermost_table_is_asked_first_and_all_are_gone_afterwards() -> None:
     with spelling({"ways": "tasks.ways", "clip": "outer.clip"}):
         with spelling({"ways": "eval.ways"}):
-            assert spelt("{ways} {clip}", ("ways", "clip")) == "eval.ways outer.clip"
-        assert spelt("{ways}", ("ways",)) == "tasks.ways"
-    assert spelt("{ways}", ("ways",)) == "ways"
+            assert spell("{ways} {clip}", ("ways", "clip")) == "eval.ways outer.clip"
+        assert spell("{ways}", ("ways",)) == "tasks.ways"
+    assert spell("{ways}", ("ways",)) == "ways"
 
 
 def test_an_error_from_a_thread_is_worded_too() -> None:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from innerloop.core.errors import UserError
 from innerloop.data import from_arrays
 from innerloop.data.hashing import content_hash
-from innerloop.data.layouts.layout import Layout, Progress
+from innerloop.data.layouts.layout import Layout
+from innerloop.data.pictures import Progress
 from innerloop.data.store import build_store, open_store, read_index, sweep
 from oracles.patience import PATIENCE
 

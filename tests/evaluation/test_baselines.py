@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestCentroid
 from innerloop.cli.main import main
 from innerloop.core.statistics import mean_interval
 from innerloop.data.glyphs import glyphs
-from innerloop.evaluation.baselines import EPISODES, Start, colours, pixels, trivial_baselines
+from innerloop.evaluation.baselines import EPISODES, InitialNetwork, colours, pixels, trivial_baselines
 from innerloop.evaluation.frozen import evaluate_head
 from innerloop.evaluation.protocol import Protocol
 from innerloop.evaluation.scores import Evaluation
@@ -35,7 +35,7 @@ def test_pixels_and_gains_are_those_of_a_loop_with_scikit_learn() -> None:
     source, network = glyphs(), conv4(1, 28, 4, filters=4, norm="group")
     first = network.init(torch.Generator().manual_seed(0))
     judged = partial(evaluate_head, source=source)
-    told = trivial_baselines(judged, PROTOCOL, result(), Start("untrained", network, *first))
+    told = trivial_baselines(judged, PROTOCOL, result(), InitialNetwork("untrained", network, *first))
     baselines = {b.name: b for b in told}
     assert list(baselines) == ["pixels", "colours", "untrained"]
     drawn = few_shot(source, "test", 5, PROTOCOL.kinds(), True)

@@ -20,14 +20,14 @@ from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval
 from innerloop.evaluation.episodes import Episodes, TaskKind, differences, drawn_episodes
 from innerloop.evaluation.scores import Evaluation
-from innerloop.experiment.compare import compare_runs
 from innerloop.experiment.data import build_data
-from innerloop.experiment.episodes import episodes_of
+from innerloop.experiment.protocol import episodes_of
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
-from innerloop.experiment.run import evaluate_run, train
+from innerloop.experiment.run_evaluation import compare_runs, evaluate_run
 from innerloop.experiment.sweeps.runs import judged as judged_run
 from innerloop.experiment.sweeps.table import table_of
+from innerloop.experiment.training import train
 from innerloop.report.comparison_page import pair, seed_groups
 from innerloop.report.read_run import load_run
 

@@ -284,7 +284,7 @@ PRETRAINED = [
 
 def pretrained(folder: Path, *settings: str) -> Path:
     from innerloop.experiment.recipe.library import load_recipe
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
 
     given = [*PRETRAINED, f"run.folder={folder}", *settings]
     return train(load_recipe("omniglot-supervised", given), progress=False).run
@@ -292,8 +292,8 @@ def pretrained(folder: Path, *settings: str) -> Path:
 
 def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
     from innerloop.core.files import plain, read_json
-    from innerloop.experiment.judged import judged_from
-    from innerloop.experiment.run import evaluate_run
+    from innerloop.experiment.results import judged_from
+    from innerloop.experiment.run_evaluation import evaluate_run
 
     run = pretrained(tmp_path)
     (file,) = (run / "eval").glob("*.json")
@@ -319,7 +319,7 @@ def test_a_run_is_judged_by_every_head(tmp_path: Path) -> None:
 
 
 def test_two_runs_are_compared_task_by_task(tmp_path: Path) -> None:
-    from innerloop.experiment.compare import compare_runs
+    from innerloop.experiment.run_evaluation import compare_runs
 
     one, two = pretrained(tmp_path), pretrained(tmp_path, "seed=1")
     difference = compare_runs(one, two, ["eval.head=cosine", "eval.episodes=9"]).comparison.difference

@@ -8,7 +8,7 @@ import torch
 from innerloop.core.losses import get_loss
 from innerloop.data.glyphs import glyphs
 from innerloop.evaluation import Protocol, evaluate, evaluate_head
-from innerloop.evaluation.scores import Predicted, marks, read_marks
+from innerloop.evaluation.scores import EpisodePredictions, marks, read_marks
 from innerloop.learners import protonet
 from innerloop.nets import conv4
 from innerloop.tasks.episodes import Kind
@@ -22,7 +22,7 @@ PARAMS, BUFFERS = NET.init(torch.Generator().manual_seed(0))
 LOSS = get_loss("cross-entropy")
 
 
-def slowly(sampler, episode: int) -> Predicted:
+def slowly(sampler, episode: int) -> EpisodePredictions:
     """One query at a time, in words of its own."""
     task, learner = sampler.episode(episode), protonet(NET, 4)
     adapted = learner.adapt(PARAMS, BUFFERS, task.x_support, task.y_support)
@@ -31,7 +31,7 @@ def slowly(sampler, episode: int) -> Predicted:
         p = torch.exp(learner.predict(adapted, picture[None])[0][0])
         said.append(int(p.argmax()))
         sure.append(float(p.max() / p.sum()))
-    return Predicted(episode, task.y_query.tolist(), said, sure)
+    return EpisodePredictions(episode, task.y_query.tolist(), said, sure)
 
 
 @pytest.mark.parametrize("plan", [Plan("loop"), Plan("vmap"), Plan("threads", 2)])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.loading import load_run
+from innerloop.experiment.protocol import head_protocol
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.testing.closeness import ROUNDED

@@ -16,14 +16,14 @@ from PIL import Image
 import innerloop as il
 from innerloop.core.errors import UserError
 from innerloop.experiment import pictures
-from innerloop.experiment.data import build_data
+from innerloop.experiment.data import Sizes, build_data
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.model import build_model
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.run import evaluate_run, train
-from innerloop.experiment.sizes import Sizes
+from innerloop.experiment.run_evaluation import evaluate_run
+from innerloop.experiment.training import train
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.testing.closeness import ROUNDED

@@ -25,7 +25,7 @@ from test_kept_data import trained as trained_on
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.store import sweep, workspace
-from innerloop.experiment.run import resume
+from innerloop.experiment.resuming import resume
 from innerloop.runs import directory, manifest, progress
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import list_runs
@@ -257,7 +257,7 @@ def test_a_conversion_is_not_cleared_away_because_the_clock_jumped(
 LIMITED = """
 import json, os, resource, sys
 import torch, torch._dynamo
-import innerloop.experiment.run, innerloop.data.get
+import innerloop.experiment.training, innerloop.data.get
 from innerloop.cli.main import main
 
 torch.set_num_threads(1)

@@ -20,7 +20,7 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, held_out
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.run import train
+from innerloop.experiment.training import train
 from innerloop.nets import conv4
 from innerloop.runs.manifest import read_manifest
 from innerloop.tasks.few_shot import few_shot_sampler

@@ -12,7 +12,7 @@ from innerloop.cli.main import main
 from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.recipe.protocols import is_own, own_evaluation
-from innerloop.experiment.run import evaluate_run
+from innerloop.experiment.run_evaluation import evaluate_run
 from innerloop.experiment.sweeps.table import SweptRun, table_of
 from innerloop.report.comparison_page import pair, seed_groups
 from innerloop.report.read_run import headline, load_run, others

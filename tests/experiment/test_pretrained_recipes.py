@@ -15,14 +15,16 @@ from innerloop.classify.files import backbone_of, load_model, run_backbone
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.experiment import pretrained
+from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_network
-from innerloop.experiment.pretrained import own_scale, seen_notes
+from innerloop.experiment.pictures import own_scale
 from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.recipe.trust import foreign_code
-from innerloop.experiment.run import evaluate_run, train
-from innerloop.experiment.sizes import Sizes
+from innerloop.experiment.run_data import seen_notes
+from innerloop.experiment.run_evaluation import evaluate_run
+from innerloop.experiment.training import train
 from innerloop.nets import backbone
 from innerloop.runs.manifest import read_manifest
 from innerloop.testing.closeness import SINGLE_CHAINED, SINGLE_SUMMED

@@ -15,7 +15,7 @@ import torch
 from innerloop.core.child_processes import start_method
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.results import TrainResult
-from innerloop.experiment.run import train
+from innerloop.experiment.training import train
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics

@@ -15,10 +15,10 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import RaggedBatch
 from innerloop.evaluation import evaluate
-from innerloop.experiment.heads import head_protocol
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.protocol import head_protocol
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import refuse_mixed_ways
 from innerloop.experiment.weights import for_test

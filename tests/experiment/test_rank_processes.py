@@ -14,13 +14,11 @@ from typing import Any
 
 import pytest
 
-from innerloop.cli import ranks as cli_ranks
-from innerloop.cli import ranks as launching
+from innerloop.cli import launch as cli_launch
 from innerloop.cli.main import main
-from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.fitting import fit_parts, judge, validation_of
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.validation import validation_of
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import read_metrics
@@ -80,7 +78,7 @@ class Watched:
             self.started.append(popen(*arguments, **options))
             return self.started[-1]
 
-        monkeypatch.setattr(launching.subprocess, "Popen", start)
+        monkeypatch.setattr(cli_launch.subprocess, "Popen", start)
 
     def steps(self) -> int:
         files = list(self.folder.glob("*/*/metrics.jsonl"))
@@ -113,7 +111,7 @@ def test_a_killed_rank_changes_nothing(
         "--json",
         "--quiet",
     ]
-    assert launching.launch(arguments, 2) == 0
+    assert cli_launch.launch(arguments, 2) == 0
     killer.join(PATIENCE)
     assert watched.told == [3]
     assert len(watched.started) == 4  # two ranks, twice
@@ -133,7 +131,7 @@ def test_a_killed_leader_and_a_stopped_rank_change_nothing(
     watched.at_step(20, lambda: watched.started[0].send_signal(signal.SIGKILL))
     watched.at_step(40, lambda: watched.started[3].send_signal(signal.SIGSTOP))
     arguments = ["train", "sine-maml", *SETTINGS, "run.rank_timeout=60", f"run.folder={tmp_path}", "--quiet"]
-    assert launching.launch(arguments, 2) == 0
+    assert cli_launch.launch(arguments, 2) == 0
     assert sorted(watched.told) == [20, 40]
     assert len(watched.started) == 6
     pid = watched.started[3].pid
@@ -149,7 +147,7 @@ def test_ranks_with_worker_processes_of_their_own_give_the_same_bits(
     expected = undisturbed(2, monkeypatch)
     own = ["run.execution=processes", "run.threads=2", f"run.folder={tmp_path}", "--quiet"]
     others = [setting for setting in SETTINGS if not setting.startswith(("run.execution", "run.threads"))]
-    assert launching.launch(["train", "sine-maml", *others, *own], 2) == 0
+    assert cli_launch.launch(["train", "sine-maml", *others, *own], 2) == 0
     assert read_manifest(only_run(tmp_path))["plan"]["mode"] == "processes"
     check_whole(only_run(tmp_path), expected)
 
@@ -162,11 +160,11 @@ def test_ctrl_c_saves_once_and_resume_goes_on(
     watched = Watched(tmp_path, monkeypatch)
     watched.at_step(20, lambda: os.kill(os.getpid(), signal.SIGINT))
     arguments = ["train", "sine-maml", *SETTINGS, "run.ranks=2", f"run.folder={tmp_path}", "--quiet"]
-    assert launching.launch(arguments, 2) == 130
+    assert cli_launch.launch(arguments, 2) == 130
     assert len(watched.started) == 2
     run = only_run(tmp_path)
     assert read_manifest(run)["status"] == "interrupted"
-    assert launching.launch(["resume", str(run), "--quiet"], 2) == 0
+    assert cli_launch.launch(["resume", str(run), "--quiet"], 2) == 0
     check_whole(run, expected)
 
 
@@ -214,7 +212,7 @@ def test_a_mistake_is_told_before_ranks_are_started(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     started: list[tuple[list[str], int]] = []
-    monkeypatch.setattr(cli_ranks, "launch", lambda *given: started.append(given) or 7)
+    monkeypatch.setattr(cli_launch, "launch", lambda *given: started.append(given) or 7)
     assert main(["train", "sine-maml", "run.ranks=0"]) == 2
     assert main(["train", "sine-maml", "run.ranks=2", "inner.stpes=3"]) == 2
     assert capfd.readouterr().err.count("error:") == 2

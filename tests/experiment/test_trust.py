@@ -18,9 +18,11 @@ from innerloop.experiment.recipe.library import load_recipe, read_recipe
 from innerloop.experiment.recipe.schema import Model, Recipe
 from innerloop.experiment.recipe.settings import recipe_from_toml, recipe_to_toml
 from innerloop.experiment.recipe.trust import UntrustedCodeError, foreign_code
-from innerloop.experiment.run import evaluate_run, resume, train
+from innerloop.experiment.resuming import resume
+from innerloop.experiment.run_evaluation import evaluate_run
 from innerloop.experiment.sweeps import runs as sweep_module
 from innerloop.experiment.sweeps.grid import make_cells
+from innerloop.experiment.training import train
 from innerloop.runs.manifest import read_manifest, update_manifest
 from support.places import ROOT
 
@@ -273,7 +275,7 @@ def test_recipes_of_files_have_few_doors() -> None:
         "experiment/recipe/settings.py",  # recipe_from_toml asks
         "experiment/recipe/library.py",  # load_recipe asks; read_recipe says that it does not
         "experiment/loading.py",  # compares with what was trained; recipe_of asks
-        "experiment/trained.py",  # shows it
+        "experiment/experiment.py",  # shows it
         "experiment/sweeps/grid.py",  # asks for all cells together
         "experiment/backbone_run.py",  # takes pictures and protocol; network and family are its own
         "experiment/sweeps/runs.py",  # compares with a run that lies there already
@@ -283,7 +285,7 @@ def test_recipes_of_files_have_few_doors() -> None:
     saved = {
         path.relative_to(SOURCES).as_posix()
         for path in SOURCES.rglob("*.py")
-        if "safe_open(" in path.read_text()
+        if "read_described(" in path.read_text()
         and any(f"{name}(" in path.read_text() for name in ("make_recipe", "recipe_with"))
     }
     assert saved == {"classify/files.py"}  # a recipe in a saved classifier: asks

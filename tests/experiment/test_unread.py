@@ -15,14 +15,15 @@ from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.experiment.experiment import Experiment
-from innerloop.experiment.judged import Judged
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.problems import kind, known_settings
 from innerloop.experiment.recipe.rules import JUDGED, UNUSED, unread, unread_keys
 from innerloop.experiment.recipe.schema import UNIONS, Recipe, absent
 from innerloop.experiment.recipe.settings import make_recipe, recipe_from_toml, recipe_to_toml
-from innerloop.experiment.run import evaluate_run, train
+from innerloop.experiment.results import Judged
+from innerloop.experiment.run_evaluation import evaluate_run
 from innerloop.experiment.sweeps.grid import make_cells, unread_in
+from innerloop.experiment.training import train
 from innerloop.runs.directory import RECIPE
 
 TINY = {

@@ -12,7 +12,7 @@ from torch import Tensor
 from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.run import train
+from innerloop.experiment.training import train
 from innerloop.learners import episodic, erm, maml
 from innerloop.nets import mlp
 from innerloop.runs.checkpoints import load_checkpoint

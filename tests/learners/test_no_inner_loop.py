@@ -11,9 +11,9 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
+from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_model
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.sizes import Sizes
 from innerloop.learners import erm, multitask
 from innerloop.learners.objectives.multitask import head_scale, released_rows
 from innerloop.nets import Network, conv4, from_module, mlp, resnet12

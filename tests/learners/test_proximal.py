@@ -17,7 +17,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.rules import unread
-from innerloop.experiment.run import train
+from innerloop.experiment.training import train
 from innerloop.learners import Learner, episodic, imaml, minibatchprox, momentum, reptile
 from innerloop.nets import Network, conv4, from_module, mlp
 from innerloop.solvers.krylov import conjugate_gradients

@@ -21,7 +21,8 @@ from innerloop.classify.sureness import confusion_table, mistakes_in
 from innerloop.cli.main import main
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
-from innerloop.report.prediction_page import SIDE, labelled_page, percent, thumbnail, thumbnails
+from innerloop.report.prediction_page import SIDE, labelled_page, thumbnail, thumbnails
+from innerloop.report.text import percent
 from oracles.browser import opened
 from support.picture_runs import random_backbone
 

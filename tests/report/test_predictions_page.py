@@ -15,17 +15,17 @@ from innerloop.classify.sureness import calibration_error
 from innerloop.core.statistics import mean_interval
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.report.plots.scores import calibration_data
-from innerloop.report.predictions import (
+from innerloop.report.read_run import headline, load_run
+from innerloop.report.run_page import status_view
+from innerloop.report.run_predictions import (
     address,
     by_groups,
     by_outcome,
     class_rows,
     confused_pairs,
+    labels_view,
     read_predictions,
 )
-from innerloop.report.predictions_section import labels_view
-from innerloop.report.read_run import headline, load_run
-from innerloop.report.run_page import status_view
 from innerloop.report.text import interval
 from innerloop.testing.closeness import ROUNDED
 from oracles.browser import measured
@@ -133,16 +133,16 @@ def test_hard_tasks_are_set_apart(trees):
     loaded = load_run(run)
     evaluation = headline(loaded)
     scores = sorted(evaluation["scores"])
-    hard, between, easy = by_outcome(evaluation)
-    assert (hard.tasks, between.tasks, easy.tasks) == (7, 16, 7)
-    assert hard.score.mean == pytest.approx(sum(scores[:7]) / 7)
-    assert easy.score.mean == pytest.approx(sum(scores[-7:]) / 7)
+    hard, between, easy = (score for _, score in by_outcome(evaluation))
+    assert (hard.n, between.n, easy.n) == (7, 16, 7)
+    assert hard.mean == pytest.approx(sum(scores[:7]) / 7)
+    assert easy.mean == pytest.approx(sum(scores[-7:]) / 7)
     errors = by_outcome({"score": "mse", "scores": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]})
-    assert errors[0].score.mean == 7.5  # of errors, the large ones are hard
+    assert errors[0][1].mean == 7.5  # of errors, the large ones are hard
     together = {n: [] for n in (1, 2)}
     for task, score in zip(drawn, evaluation["scores"], strict=True):
         together[len({GROUPS[c] for c in task["classes"]})].append(score)
-    assert [part.score for part in by_groups(kept_of(run))] == [mean_interval(v) for v in together.values()]
+    assert [score for _, score in by_groups(kept_of(run))] == [mean_interval(v) for v in together.values()]
 
 
 def test_the_page_says_what_the_file_says(trees):
@@ -199,7 +199,7 @@ def test_a_page_about_many_runs_shows_no_sample_tasks(trees):
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path):
     from innerloop.experiment.recipe.library import load_recipe
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
 
     small = ["data.name=glyphs", "data.rotations=false", "tasks.ways=5", "tasks.queries=2", "eval.queries=3"]
     small += ["model.filters=4", "outer.steps=1", "eval.episodes=9", "eval.validation_episodes=2"]

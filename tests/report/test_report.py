@@ -14,7 +14,8 @@ from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.report.comparison_page import group_label, labels, pair, seed_groups
-from innerloop.report.read_run import differing_settings, load_run
+from innerloop.report.read_run import load_run
+from innerloop.report.run_page import settings_rows
 from innerloop.report.text import interval
 from innerloop.runs.pages import MARKER
 from support.pages import read
@@ -220,10 +221,10 @@ def test_a_mean_made_by_few_episodes_is_marked(tmp_path):
 
 def test_only_settings_that_differ_are_listed():
     recipe = Recipe.model_validate({"inner": {"lr": 0.4}, "tasks": {"settings": {"dim": 3}}})
-    rows = differing_settings(recipe.model_dump())
-    assert [(row.key, row.value) for row in rows] == [("tasks.settings.dim", 3), ("inner.lr", 0.4)]
-    assert rows[1].default == 0.01
-    assert "inner learning rate" in rows[1].about
+    rows = settings_rows(recipe.model_dump())
+    assert [(row["key"], row["value"]) for row in rows] == [("tasks.settings.dim", "3"), ("inner.lr", "0.4")]
+    assert rows[1]["default"] == "0.01"
+    assert "inner learning rate" in rows[1]["about"]
 
 
 def test_paired_difference_is_that_of_the_same_episodes(tmp_path):
@@ -337,7 +338,7 @@ def test_several_runs_write_here_and_a_run_named_twice_counts_once(tmp_path, mon
 def trained(tmp_path_factory):
     """A real run of a few steps."""
     from innerloop.experiment.recipe.library import load_recipe
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
 
     folder = tmp_path_factory.mktemp("runs")
     settings = ["outer.steps=4", "outer.batch=2", "model.hidden=[8]", "eval.episodes=5", "run.log_every=1"]
@@ -361,7 +362,7 @@ def test_a_real_run_has_all_its_pictures(trained):
 
 def test_the_held_out_task_is_the_one_that_is_scored_first(trained):
     from innerloop.experiment.data import build_data
-    from innerloop.experiment.held_out import POINTS, adapted_data
+    from innerloop.experiment.pages import POINTS, adapted_data
     from innerloop.experiment.recipe.settings import recipe_from_toml
 
     data = adapted_data(trained)

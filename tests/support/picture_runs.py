@@ -15,7 +15,7 @@ from innerloop.classify import Backbone, open_backbone
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.experiment import pictures, run_data
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.run import train
+from innerloop.experiment.training import train
 from innerloop.nets.convolutional import conv4
 
 SHORT: dict[str, Any] = {

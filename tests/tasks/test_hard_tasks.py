@@ -16,11 +16,11 @@ from innerloop.core.losses import get_loss
 from innerloop.core.types import RaggedBatch
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.data import build_data
-from innerloop.experiment.episodes import episodes_of
+from innerloop.experiment.protocol import episodes_of
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.run import train
+from innerloop.experiment.training import train
 from innerloop.learners import Objective, episodic, erm, maml, reptile
 from innerloop.nets import mlp
 from innerloop.runs.manifest import read_manifest
@@ -30,7 +30,7 @@ from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, group_errors, groups_of, hardest_groups
 from innerloop.testing.closeness import SINGLE, assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Plan, fit, initial_state, make_optimiser, meta_gradient
-from innerloop.training.reweighted import hard_weights
+from innerloop.training.task_weights import hard_weights
 from oracles import problems, weighted_tasks
 from oracles.training import sines
 

@@ -27,7 +27,7 @@ from innerloop.learners import LEARNERS, Objective, anil, episodic, erm, maml, m
 from innerloop.learners.objectives.distillation import distilled, teacher_of
 from innerloop.learners.online import Online
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
-from innerloop.learners.others import OTHERS
+from innerloop.learners.table import OTHERS
 from innerloop.nets import BACKBONES, Network, conv4, from_module, mlp, resnet12, wide_resnet
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.cells.network import cell_network

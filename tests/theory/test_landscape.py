@@ -11,8 +11,8 @@ import torch
 import innerloop.theory.landscape.forms as known
 from innerloop.core.errors import UserError
 from innerloop.testing.closeness import LIMIT, ROUNDED, SINGLE_CHAINED, SOLVED_FINELY, SUMMED, assert_close
-from innerloop.theory.landscape.batch import compare
 from innerloop.theory.landscape.finite import empirical_maml, empirical_nal
+from innerloop.theory.landscape.forms import compare
 from innerloop.theory.landscape.geography import (
     Geography,
     condition,
@@ -74,8 +74,8 @@ def test_the_single_functions_equal_the_batched_one() -> None:
 def test_chunks_and_leading_axes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     s, w, p = draw(12, 3, 4)
     whole = compare(s, w, lr=0.5, shots=5, weights=p)
-    monkeypatch.setattr("innerloop.theory.landscape.batch.NUMBERS", 1)
-    monkeypatch.setattr("innerloop.theory.landscape.batch.MANY", 5)
+    monkeypatch.setattr("innerloop.theory.landscape.forms.NUMBERS", 1)
+    monkeypatch.setattr("innerloop.theory.landscape.forms.MANY", 5)
     parts = compare(s.view(3, 4, 3, 4, 4), w.view(3, 4, 3, 4), lr=0.5, shots=5, weights=p.view(3, 4, 3))
     assert parts.maml.solution.shape == (3, 4, 4)
     assert_close(parts.gain.flatten(), whole.gain)

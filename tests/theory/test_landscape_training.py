@@ -35,7 +35,7 @@ from innerloop.theory.landscape.finite import (
 from innerloop.theory.landscape.forms import maml_solution, nal_solution
 from innerloop.theory.landscape.geography import Geography, geography
 from innerloop.training import Plan, meta_gradient
-from innerloop.training.reweighted import descend, hard_weights, weighted_gradient
+from innerloop.training.task_weights import descend, hard_weights, weighted_gradient
 
 F64 = torch.float64
 HALF = get_loss("half-mse")

@@ -13,7 +13,6 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, rate_factor
 from innerloop.testing.closeness import CHAINED, MULTIPLIED, SUMMED, assert_close, printed
-from innerloop.theory.basis import gaussian_basis, polynomial_basis, random_matrix, spread_centres
 from innerloop.theory.rate.bracket import bracket, gradient_moments, pooled_head
 from innerloop.theory.rate.estimate import (
     bounds,
@@ -40,6 +39,7 @@ from innerloop.theory.rate.forms import (
     theorem2_range,
     trajectory,
 )
+from innerloop.theory.rate.linear import gaussian_basis, polynomial_basis, random_matrix, spread_centres
 from innerloop.theory.rate.moments import interval_of, stream
 from oracles import rate as slow
 

@@ -1,4 +1,4 @@
-"""Compiled and captured meta-gradients, and machines without a C++ compiler."""
+"""Compiled and capture meta-gradients, and machines without a C++ compiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from innerloop.learners import episodic, maml
 from innerloop.nets import mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close
 from innerloop.training import Plan, choose_plan, meta_gradient
-from innerloop.training.execution.gradients import captured
+from innerloop.training.execution.gradients import capture
 from innerloop.training.execution.probes import cpp_compiler
 from oracles import problems
 
@@ -88,7 +88,7 @@ def test_captured_graphs_are_replayed_not_rerun() -> None:
 
 
 def test_captured_graphs_tell_dtypes_and_structures_apart() -> None:
-    double = captured(lambda tree: {name: 2 * value for name, value in tree.items()})
+    double = capture(lambda tree: {name: 2 * value for name, value in tree.items()})
     assert double({"a": torch.ones(2)})["a"].dtype == torch.float32
     assert double({"a": torch.ones(2, dtype=torch.float64)})["a"].dtype == torch.float64
     assert list(double({"b": torch.ones(2)})) == ["b"]

@@ -39,7 +39,7 @@ from innerloop.training import (
 )
 from innerloop.training.execution import timing, worker_pool
 from innerloop.training.execution.mapping import ProcessMap
-from innerloop.training.execution.shared_memory import Arena, placed
+from innerloop.training.execution.shared_memory import Arena, layout_of
 from innerloop.training.execution.worker import WorkersError
 from oracles import problems
 from oracles.patience import wait_until
@@ -233,7 +233,7 @@ def test_tensors_lie_in_shared_memory_as_they_lay_before() -> None:
         torch.zeros(3, 0),
         torch.tensor(True),
     ):
-        place = placed(tensor, 100)
+        place = layout_of(tensor, 100)
         arena.put(tensor, place)
         there = arena.at(place)
         assert torch.equal(there, tensor)

@@ -14,16 +14,15 @@ from torch import Tensor
 from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.ranks import LostRankError, take_rank
 from innerloop.core.types import Buffers, Params
-from innerloop.experiment import together
+from innerloop.experiment import ranks
 from innerloop.experiment.data import build_data
-from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.fitting import fit_parts, judge, validation_of
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.validation import validation_of
 from innerloop.learners import LEARNERS
 from innerloop.testing.closeness import SUMMED
 from innerloop.training import Plan, TrainState
-from innerloop.training.execution.ranks import checksum, share_of, shared_out
+from innerloop.training.execution.ranks import checksum, map_over_ranks, share_of
 from oracles.rank_threads import in_ranks
 
 PICTURES = [
@@ -188,12 +187,12 @@ def test_a_mistake_that_one_rank_finds_is_raised_on_all(monkeypatch: pytest.Monk
 
     def work(rank: int) -> str:
         with pytest.raises(UserError) as caught:
-            shared_out(some, [1, 2, 3], 3)
+            map_over_ranks(some, [1, 2, 3], 3)
         return str(caught.value)
 
     assert in_ranks(3, work, monkeypatch) == ["two is wrong."] * 3
     many = list(range(3, 40))  # several rounds, the last of them uneven
-    numbers = in_ranks(3, lambda rank: shared_out(some, many, 3), monkeypatch)
+    numbers = in_ranks(3, lambda rank: map_over_ranks(some, many, 3), monkeypatch)
     assert [[int(n) for (n,) in each] for each in numbers] == [many] * 3
 
 
@@ -253,11 +252,11 @@ def test_what_no_recipe_says_stays_on_rank_0(monkeypatch: pytest.MonkeyPatch) ->
         def announce(self, tensors: dict[str, Tensor]) -> None:
             told.extend(tensors)
 
-    monkeypatch.setattr(together, "group_here", Asked)
-    with together.all_ranks("fit", own, Plan("loop", 2), {}) as plan:
+    monkeypatch.setattr(ranks, "group_here", Asked)
+    with ranks.all_ranks("fit", own, Plan("loop", 2), {}) as plan:
         assert plan == Plan("loop", 2)
     assert told == []
-    with together.all_ranks("fit", parts, Plan("loop", 2), {"w": torch.ones(1)}) as plan:
+    with ranks.all_ranks("fit", parts, Plan("loop", 2), {"w": torch.ones(1)}) as plan:
         assert plan == Plan("loop", 2, ranks=3)
     assert told == ["call", "/w"]
 
@@ -265,18 +264,18 @@ def test_what_no_recipe_says_stays_on_rank_0(monkeypatch: pytest.MonkeyPatch) ->
 def test_ranks_that_are_out_of_step_are_told_nothing_more() -> None:
     group: Any = SimpleNamespace(busy=False, whole=True)
     for error, whole in ((NonFiniteError("loss"), True), (OSError("disk"), False)):
-        with pytest.raises(type(error)), together.at_work(group):
+        with pytest.raises(type(error)), ranks.at_work(group):
             raise error
         assert (group.busy, group.whole) == (False, whole)
     with pytest.raises(LostRankError, match="out of step"):
-        together.announce(group, {}, {})
+        ranks.announce(group, {}, {})
 
 
 def test_notes_on_ranks_say_what_changes() -> None:
     recipe = load_recipe("sine-maml", ["run.ranks=4"])
-    (note,) = together.ranks_notes(recipe, None)
+    (note,) = ranks.ranks_notes(recipe, None)
     assert "run.ranks=4 is read by the command" in note
-    (note,) = together.ranks_notes(load_recipe("sine-maml"), 2)
+    (note,) = ranks.ranks_notes(load_recipe("sine-maml"), 2)
     assert "was trained on 2 rank(s) and goes on with 1" in note
 
 

@@ -282,7 +282,6 @@ def test_only_the_gate_makes_tokens_of_text_that_it_was_given() -> None:
         ("experiment/recipe/trust.py", "getattr(part, name)"),  # the gate
         ("choose/request.py", "what.name"),  # a word of the command
         ("experiment/learner.py", "entry.factory"),
-        ("choose/architectures/methods.py", "entry.function"),
         ("choose/scores/scoring.py", "entry.function"),
     }
 

@@ -10,7 +10,7 @@ import torch
 import innerloop
 from innerloop.core import resources
 from innerloop.core.formatting import duration
-from innerloop.data.layouts import layout
+from innerloop.data import pictures
 from innerloop.runs import manifest, progress
 from innerloop.testing import closeness
 from innerloop.testing import closeness as tolerance
@@ -43,10 +43,10 @@ def test_cores_are_counted_in_one_way(monkeypatch, tmp_path) -> None:
         if "sched_getaffinity" in file.read_text(encoding="utf-8")
     ]
     assert asking == ["core/resources.py"]
-    assert manifest.available_cores is layout.available_cores is resources.available_cores
+    assert manifest.available_cores is pictures.available_cores is resources.available_cores
     monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: set(range(20)), raising=False)
     assert resources.available_cores() == 20
-    assert layout.cores() == 8  # decoding more at a time gains nothing
+    assert pictures.cores() == 8  # decoding more at a time gains nothing
     monkeypatch.delattr(resources.os, "sched_getaffinity")
     monkeypatch.setattr(resources.os, "cpu_count", lambda: None)
     assert resources.available_cores() == 1

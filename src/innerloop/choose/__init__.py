@@ -21,20 +21,17 @@ if TYPE_CHECKING:
     from innerloop.choose.architectures.findings import Round as Round
     from innerloop.choose.architectures.findings import SearchOutcome as SearchOutcome
     from innerloop.choose.architectures.findings import ShortlistReliability as ShortlistReliability
-    from innerloop.choose.architectures.methods import METHODS as METHODS
-    from innerloop.choose.architectures.methods import search as search
     from innerloop.choose.architectures.ranking import Scores as Scores
     from innerloop.choose.architectures.ranking import score_candidates as score_candidates
+    from innerloop.choose.architectures.search import METHODS as METHODS
+    from innerloop.choose.architectures.search import search as search
     from innerloop.choose.architectures.space import SPACES as SPACES
     from innerloop.choose.architectures.space import ConvVariant as ConvVariant
-    from innerloop.choose.architectures.space import Size as Size
     from innerloop.choose.architectures.space import Space as Space
     from innerloop.choose.architectures.space import candidates as candidates
     from innerloop.choose.architectures.space import cell_space as cell_space
     from innerloop.choose.architectures.space import conv_space as conv_space
-    from innerloop.choose.architectures.space import count_parameters as count_parameters
     from innerloop.choose.architectures.space import get_space as get_space
-    from innerloop.choose.architectures.space import network_size as network_size
     from innerloop.choose.architectures.space import random_candidate as random_candidate
     from innerloop.choose.architectures.space import random_of_size as random_of_size
     from innerloop.choose.architectures.space import size_of as size_of
@@ -50,6 +47,9 @@ if TYPE_CHECKING:
     from innerloop.choose.scores.patterns import RegionCount as RegionCount
     from innerloop.choose.scores.patterns import count_regions as count_regions
     from innerloop.choose.scores.patterns import different_inputs as different_inputs
+    from innerloop.choose.scores.sizes import Size as Size
+    from innerloop.choose.scores.sizes import count_parameters as count_parameters
+    from innerloop.choose.scores.sizes import network_size as network_size
 else:
     __getattr__, __dir__ = lazy(
         __name__,
@@ -60,14 +60,15 @@ else:
             "innerloop.choose.architectures.findings": (
                 "EdgeDecision PruningReliability RankedCandidate Round SearchOutcome ShortlistReliability"
             ),
-            "innerloop.choose.architectures.methods": "METHODS search",
+            "innerloop.choose.architectures.search": "METHODS search",
             "innerloop.choose.architectures.ranking": "Scores score_candidates",
             "innerloop.choose.architectures.space": (
-                "ConvVariant SPACES Size Space candidates cell_space conv_space count_parameters "
-                "get_space network_size random_candidate random_of_size size_of"
+                "ConvVariant SPACES Space candidates cell_space conv_space get_space random_candidate "
+                "random_of_size size_of"
             ),
             "innerloop.choose.estimates": "HardGroup HardnessPart LandscapePart RatePart",
             "innerloop.choose.rate_advice": "RateAdvice RateCheck advise_rate judge_rate warning_for",
+            "innerloop.choose.scores.sizes": "Size count_parameters network_size",
             "innerloop.choose.scores.patterns": "RegionCount count_regions different_inputs",
         },
         rooms="scores",

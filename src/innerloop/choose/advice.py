@@ -14,7 +14,7 @@ from innerloop.choose.race import Racer, enough, is_beyond_chance, lead
 from innerloop.core.files import write_text_atomic
 from innerloop.core.formatting import difference_text, duration, score_text
 from innerloop.core.statistics import Interval, mean_interval
-from innerloop.experiment.kept import own_folder
+from innerloop.experiment.picture_record import own_folder
 from innerloop.experiment.recipe.settings import recipe_to_toml
 
 if TYPE_CHECKING:

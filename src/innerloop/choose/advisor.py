@@ -59,11 +59,11 @@ from innerloop.choose.trials import map_jobs
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
 from innerloop.evaluation.baselines import WORDS
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import open_pictures
 from innerloop.experiment.recipe.grammar import as_items
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.words import recipe_words
 from innerloop.runs.executors import OutOfTimeError
 from innerloop.runs.process import sole_writer
 from innerloop.training.execution.plan import Plan

@@ -21,23 +21,24 @@ from innerloop.choose.advice import Row
 from innerloop.choose.problem import AdviceProblem
 from innerloop.choose.trials import on_pilot_tasks, pooled
 from innerloop.classify.backbone_evaluation import evaluate_backbone
-from innerloop.classify.backbones import Backbone, open_backbone, overlap
+from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.features import extract
 from innerloop.core.errors import UserError
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import mean_interval
-from innerloop.core.types import TaskBatch
+from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.data.source import ImageSource, classes_of, only_rows
 from innerloop.evaluation.baselines import WORDS, colours, fixed_features, pixels
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import by_heads
-from innerloop.experiment.heads import head_protocol
-from innerloop.experiment.kept import own_folder
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.picture_record import own_folder
 from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.protocol import head_protocol
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.weights import for_test
-from innerloop.nets.pretrained import PRETRAINED, is_installed
+from innerloop.nets.network import Network
+from innerloop.nets.pretrained import PRETRAINED, is_installed, overlap
 from innerloop.tasks.few_shot import few_shot
 from innerloop.training.execution.plan import Plan
 
@@ -84,24 +85,27 @@ def untrained(problem: AdviceProblem) -> dict[str, Callable[[AdviceProblem, Fres
 
 
 def _of_pictures(name: str, _: AdviceProblem, ground: FreshTasks) -> Row:
-    protocol = head_protocol(ground.recipe, "none", ground.episodes)._replace(
-        head="centroid", normalise=False, copies=0, grid=(), ensemble=False
-    )
-    judged = by_heads(ground.recipe, ground.data, ground.plan, SPLIT)
     of = {"pixels": pixels, "colours": colours}[name]
-    return _row(name, judged(fixed_features(of), {"none": torch.zeros(1)}, {}, protocol=protocol).scores)
+    return _by_centroids(name, ground, (fixed_features(of), {"none": torch.zeros(1)}, {}), normalise=False)
 
 
 def _untrained_network(problem: AdviceProblem, ground: FreshTasks) -> Row:
-    """The nearest class mean of the features of a network as it is drawn."""
+    """The features of a network as it is drawn."""
     parts = Parts(problem.entrants[0].recipe, ground.whole)
-    network, (params, buffers) = parts.network, for_test(parts.params, parts.buffers)
-    protocol = head_protocol(ground.recipe, network.norm, ground.episodes)._replace(
-        head="centroid", normalise=True, copies=0, grid=(), ensemble=False
+    weights = for_test(parts.params, parts.buffers)
+    scale = parts.data.scale._asdict()
+    return _by_centroids("untrained", ground, (parts.network, *weights), normalise=True, **scale)
+
+
+def _by_centroids(
+    name: str, ground: FreshTasks, of: tuple[Network, Params, Buffers], *, normalise: bool, **scale: Any
+) -> Row:
+    """The nearest class mean of some features."""
+    protocol = head_protocol(ground.recipe, of[0].norm, ground.episodes)._replace(
+        head="centroid", normalise=normalise, copies=0, grid=(), ensemble=False
     )
     judged = by_heads(ground.recipe, ground.data, ground.plan, SPLIT)
-    scale = parts.data.scale._asdict()
-    return _row("untrained", judged(network, params, buffers, protocol=protocol, **scale).scores)
+    return _row(name, judged(*of, protocol=protocol, **scale).scores)
 
 
 def _row(name: str, scores: list[float]) -> Row:

@@ -26,21 +26,23 @@ def _outer(steps: int, optimiser: str, lr: float, **more: Any) -> dict[str, Any]
     return {**plain, "steps": steps, "optimiser": optimiser, "lr": lr, **more}
 
 
-_LOGISTIC = {"head": "logistic", "C": 3.0}
-_LEARNER = {"head": "learner"}
+def _few_shot(words: str, outer: dict[str, Any], norm: str, **inner: Any) -> TrainingMethod:
+    """A learner that is trained on few-shot tasks, and is its own head."""
+    settings = {
+        "tasks": {"family": "few-shot"},
+        "model": {"norm": norm},
+        "inner": {**inner, "loss": "cross-entropy"},
+        "outer": outer,
+        "eval": {"head": "learner"},
+    }
+    return TrainingMethod(words, settings, together=norm == "transductive")
+
+
 _PROTONET = {"method": "protonet", "loss": "cross-entropy"}
+_LOGISTIC = {"head": "logistic", "C": 3.0}
 
 PICTURES: Mapping[str, TrainingMethod] = {
-    "protonet": TrainingMethod(
-        "ProtoNet",
-        {
-            "tasks": {"family": "few-shot"},
-            "model": {"norm": "running"},
-            "inner": _PROTONET,
-            "outer": _outer(5000, "adam", 3e-3),
-            "eval": _LEARNER,
-        },
-    ),
+    "protonet": _few_shot("ProtoNet", _outer(5000, "adam", 3e-3), "running", method="protonet"),
     "supervised": TrainingMethod(
         "supervised pre-training with a logistic head (RFS)",
         {
@@ -61,38 +63,9 @@ PICTURES: Mapping[str, TrainingMethod] = {
             "eval": _LOGISTIC,
         },
     ),
-    "r2d2": TrainingMethod(
-        "R2D2",
-        {
-            "tasks": {"family": "few-shot"},
-            "model": {"norm": "running"},
-            "inner": {"method": "r2d2", "loss": "cross-entropy"},
-            "outer": _outer(5500, "radam", 3e-2),
-            "eval": _LEARNER,
-        },
-    ),
-    "anil": TrainingMethod(
-        "ANIL",
-        {
-            "tasks": {"family": "few-shot"},
-            "model": {"norm": "transductive"},
-            "inner": {"method": "anil", "lr": 0.1, "steps": 5, "loss": "cross-entropy"},
-            "outer": _outer(6000, "adam", 3e-3),
-            "eval": _LEARNER,
-        },
-        together=True,
-    ),
-    "maml": TrainingMethod(
-        "MAML",
-        {
-            "tasks": {"family": "few-shot"},
-            "model": {"norm": "transductive"},
-            "inner": {"method": "maml", "lr": 0.3, "steps": 1, "loss": "cross-entropy"},
-            "outer": _outer(3900, "adam", 2e-3),
-            "eval": _LEARNER,
-        },
-        together=True,
-    ),
+    "r2d2": _few_shot("R2D2", _outer(5500, "radam", 3e-2), "running", method="r2d2"),
+    "anil": _few_shot("ANIL", _outer(6000, "adam", 3e-3), "transductive", method="anil", lr=0.1, steps=5),
+    "maml": _few_shot("MAML", _outer(3900, "adam", 2e-3), "transductive", method="maml", lr=0.3, steps=1),
 }
 """On pictures, by name, in the order of tables."""
 
@@ -102,32 +75,19 @@ NETWORK: Mapping[str, Any] = {"kind": "conv4", "filters": 64, "pooling": "stride
 _MLP = {"kind": "mlp", "hidden": [40, 40], "activation": "relu"}
 _CALM = {**_MLP, "weight_var": 1.0}  # He's 2 makes large inputs so steep that inner steps lead tasks astray
 _ADAM = {"batch": 25, "optimiser": "adam", "lr": 1e-3, "steps": 10_000, "clip": 10.0}
+_MSE = {"test_steps": 5, "loss": "mse"}
+
+
+def _regression(words: str, model: Mapping[str, Any], objective: str, **inner: Any) -> TrainingMethod:
+    """A learner of small dense networks on tasks of numbers."""
+    outer = {**_ADAM, "objective": objective}
+    return TrainingMethod(words, {"model": model, "inner": {**inner, **_MSE}, "outer": outer})
+
 
 NUMBERS: Mapping[str, TrainingMethod] = {
-    "maml": TrainingMethod(
-        "MAML",
-        {
-            "model": _CALM,
-            "inner": {"method": "maml", "lr": 0.01, "steps": 1, "test_steps": 5, "loss": "mse"},
-            "outer": {**_ADAM, "objective": "episodic"},
-        },
-    ),
-    "fomaml": TrainingMethod(
-        "first-order MAML",
-        {
-            "model": _CALM,
-            "inner": {"method": "fomaml", "lr": 0.01, "steps": 1, "test_steps": 5, "loss": "mse"},
-            "outer": {**_ADAM, "objective": "episodic"},
-        },
-    ),
-    "anil": TrainingMethod(
-        "ANIL",
-        {
-            "model": _MLP,
-            "inner": {"method": "anil", "lr": 0.01, "steps": 5, "test_steps": 5, "loss": "mse"},
-            "outer": {**_ADAM, "objective": "episodic"},
-        },
-    ),
+    "maml": _regression("MAML", _CALM, "episodic", method="maml", lr=0.01, steps=1),
+    "fomaml": _regression("first-order MAML", _CALM, "episodic", method="fomaml", lr=0.01, steps=1),
+    "anil": _regression("ANIL", _MLP, "episodic", method="anil", lr=0.01, steps=5),
     "reptile": TrainingMethod(
         "Reptile",
         {
@@ -159,13 +119,8 @@ NUMBERS: Mapping[str, TrainingMethod] = {
             "eval": {"curve": False},
         },
     ),
-    "pooled": TrainingMethod(
-        "one network for all tasks (NAL), fine-tuned on each",
-        {
-            "model": _CALM,
-            "inner": {"method": "maml", "lr": 3e-3, "test_steps": 5, "loss": "mse"},
-            "outer": {**_ADAM, "objective": "erm"},
-        },
+    "pooled": _regression(
+        "one network for all tasks (NAL), fine-tuned on each", _CALM, "erm", method="maml", lr=3e-3
     ),
 }
 """On tasks whose targets are numbers."""

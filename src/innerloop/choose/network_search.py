@@ -40,8 +40,8 @@ from innerloop.core.files import write_text_atomic
 from innerloop.core.formatting import difference_text, duration, score_text
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.data.source import ImageSource
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.settings import recipe_to_toml
-from innerloop.experiment.words import recipe_words
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.process import sole_writer
 

@@ -17,12 +17,12 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.protocol import kind_of
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
 from innerloop.experiment.recipe.fitted import learns_by_heart
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.words import recipe_words
 from innerloop.tasks.few_shot import split_classes
 
 QUERIES = 5
@@ -141,7 +141,8 @@ def _with_a_rate(recipe: Recipe) -> Recipe:
     """``inner.lr=auto`` is estimated when it is trained; in the race it is the middle of the estimate."""
     if recipe.inner.lr != "auto":
         return recipe
-    from innerloop.choose.rates import advice_for, provisional, refuse_unknown_rate, with_rate
+    from innerloop.choose.rates import advice_for
+    from innerloop.experiment.inner_rate import provisional, refuse_unknown_rate, with_rate
 
     refuse_unknown_rate(recipe)
     return with_rate(recipe, advice_for(build(provisional(recipe)), tasks=32).alpha)
@@ -233,11 +234,7 @@ def pose_search(asked: Request[SpaceSettings]) -> SearchProblem:
 
 
 def _fitted(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
-    """How candidates are trained, as far as the data may decide.
-
-    Classes with many pictures are learned as a whole. Training tasks have fewer classes where the data have
-    fewer.
-    """
+    """How candidates are trained: many pictures of a class as one classifier, few classes in small tasks."""
     recipe, classes = asked.recipe, split_classes(source, "train")
     if TRAINING in asked.free and min(np.diff(source.starts)[classes], default=0) >= MANY_PICTURES:
         return make_recipe({**recipe.model_dump(exclude_none=True), **CLASSIFIER})

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from innerloop.core.errors import UserError, spelt
+from innerloop.core.errors import UserError, spell
 from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
+from innerloop.experiment.inner_rate import HEAD_ONLY
 from innerloop.learners.base import is_own
 from innerloop.learners.inner import moving_names
 from innerloop.learners.table import LEARNERS, entry_of, estimated_rates
@@ -105,7 +106,7 @@ def warning_for(rate: float, advice: RateAdvice) -> str | None:
         f"{{rate}}={rate:g} is far {side} the estimated bracket [{advice.low:.3g}, {advice.high:.3g}] "
         f"(more than {times:g} times outside): {{the estimate}} takes a point inside it."
     )
-    return spelt(warning, ("rate", "the estimate"))
+    return spell(warning, ("rate", "the estimate"))
 
 
 class RateCheck(NamedTuple):
@@ -158,7 +159,6 @@ REGRESSION = 12.0
 """The factor stated for head-only learners under squared error (sinusoids: the best rate was 11 times up)."""
 
 GRADIENT = estimated_rates()
-HEAD_ONLY = tuple(name for name in GRADIENT if LEARNERS[name].adapts == "head")
 LEARNED = tuple(name for name in GRADIENT if LEARNERS[name].learns_rates)
 
 
@@ -356,5 +356,5 @@ def _other_rule(advice: RateAdvice, centre: float, rule: str) -> RateAdvice:
         interval=(advice.interval[0] * shift, advice.interval[1] * shift),
         kind="sweep",
         factor=None,
-        reasons=(spelt(reason, ("optimiser",)),),
+        reasons=(spell(reason, ("optimiser",)),),
     )

@@ -113,7 +113,7 @@ def _scores_exist(s: SearchSettings) -> str | None:
 def _method_exists(s: SearchSettings) -> str | None:
     if s.method == "shortlist":
         return None
-    from innerloop.choose.architectures.methods import METHODS
+    from innerloop.choose.architectures.search import METHODS
 
     known = [name for name in METHODS if name != "random"]  # random candidates race in any case
     if s.method not in known:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from innerloop.choose.architectures.measure import read_kept
-from innerloop.choose.architectures.methods import find_method, search
 from innerloop.choose.architectures.prune import foreseen_seconds
 from innerloop.choose.architectures.ranking import (
     Scores,
@@ -15,9 +14,11 @@ from innerloop.choose.architectures.ranking import (
     score_candidates,
     shortlist_reliability,
 )
-from innerloop.choose.architectures.space import Space, count_parameters, random_of_size
+from innerloop.choose.architectures.search import find_method, search
+from innerloop.choose.architectures.space import Space, random_of_size
 from innerloop.choose.problem import SearchProblem
 from innerloop.choose.race import too_small
+from innerloop.choose.scores.sizes import count_parameters
 from innerloop.choose.session import Session
 from innerloop.choose.settings import SUMS, SearchSettings
 from innerloop.choose.trials import decided

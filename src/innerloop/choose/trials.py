@@ -24,10 +24,10 @@ from innerloop.core.statistics import mean_interval
 from innerloop.data.source import only_rows
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.words import recipe_words
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
 from innerloop.runs.executors import OutOfTimeError, as_finished, open_executor
 from innerloop.training.execution.plan import Plan

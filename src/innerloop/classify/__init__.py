@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from innerloop.classify.backbone_evaluation import evaluate_backbone as evaluate_backbone
     from innerloop.classify.backbones import Backbone as Backbone
     from innerloop.classify.backbones import open_backbone as open_backbone
-    from innerloop.classify.backbones import overlap as overlap
     from innerloop.classify.backbones import read_backbone as read_backbone
     from innerloop.classify.backbones import write_backbone as write_backbone
     from innerloop.classify.cross_validation import CurvePoint as CurvePoint
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from innerloop.classify.export import ExportResult as ExportResult
     from innerloop.classify.export import export_model as export_model
     from innerloop.classify.features import Features as Features
-    from innerloop.classify.features import TimeLeft as TimeLeft
     from innerloop.classify.features import extract as extract
     from innerloop.classify.few_shot_classifier import FewShotClassifier as FewShotClassifier
     from innerloop.classify.few_shot_head import FewShotHead as FewShotHead
@@ -44,14 +42,16 @@ if TYPE_CHECKING:
     from innerloop.classify.sureness import novelty_of as novelty_of
     from innerloop.classify.sureness import sureness_of as sureness_of
     from innerloop.core.preprocessing import Preprocessing as Preprocessing
+    from innerloop.nets.pretrained import overlap as overlap
+    from innerloop.runs.progress import TimeLeft as TimeLeft
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
             "innerloop.classify.backbone_evaluation": "evaluate_backbone",
-            "innerloop.classify.backbones": "Backbone open_backbone overlap read_backbone write_backbone",
+            "innerloop.classify.backbones": "Backbone open_backbone read_backbone write_backbone",
             "innerloop.classify.export": "ExportResult export_model",
-            "innerloop.classify.features": "Features TimeLeft extract",
+            "innerloop.classify.features": "Features extract",
             "innerloop.classify.few_shot_classifier": "FewShotClassifier",
             "innerloop.classify.few_shot_head": "FewShotHead",
             "innerloop.classify.files": "load_model predictor_from",
@@ -63,5 +63,7 @@ else:
             "innerloop.classify.sureness": "ExpectedAccuracy Novelty Sureness calibration_error "
             "expected_accuracy fitted_temperature novelty_of sureness_of",
             "innerloop.core.preprocessing": "Preprocessing",
+            "innerloop.nets.pretrained": "overlap",
+            "innerloop.runs.progress": "TimeLeft",
         },
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.features import extract
-from innerloop.data.layouts.layout import Progress, silent
+from innerloop.data.pictures import Progress, silent
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.features import Rows
 from innerloop.evaluation.frozen import evaluate_features

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,20 +14,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.core.errors import UserError, fault_message
+from innerloop.core.errors import UserError
 from innerloop.core.files import plain
 from innerloop.core.formatting import printable
 from innerloop.core.importing import let_in
 from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import Preprocessing, check_preprocessing, preprocessing_from
-from innerloop.core.tensors import read_tensors, write_tensors
+from innerloop.core.tensors import read_described, read_tensors, write_described
 from innerloop.core.types import Buffers, Params
 from innerloop.nets.efficientnet_lite import NAMES, folded_efficientnet_lite
 from innerloop.nets.factory import BACKBONES, backbone_hint, build_backbone
 from innerloop.nets.hugging_face import PREFIX, config_of, is_hugging_face, read_preprocessing
 from innerloop.nets.network import Network
 from innerloop.nets.pretrained import (
-    IMAGENET,
     PRETRAINED,
     UNKNOWN,
     our_names,
@@ -154,6 +152,8 @@ def _bytes_of(value: Tensor) -> bytes:
 NORM = "running"
 """Each picture is judged on its own, by the statistics that come with the weights."""
 TIMM = "timm:"
+BACKBONE = "efficientnet-lite0"
+"""Where nobody names a network."""
 
 
 def open_backbone(
@@ -263,60 +263,6 @@ def _torch_name(name: str) -> str:
     return f"{layer}.running_{leaf}"
 
 
-_SAME = "the classes of {} are classes of ImageNet"
-_LIKE = "many classes of {} are classes of ImageNet under another name"
-_BIRDS = "ImageNet has 59 kinds of birds, and some of the very photographs of {}"
-SEEN = {
-    IMAGENET: {
-        "mini-imagenet": _SAME,
-        "mini-imagenet-vinyals": _SAME,
-        "tiered-imagenet": _SAME,
-        "tiny-imagenet": _SAME,
-        "cifar-fs": _LIKE,
-        "fc100": _LIKE,
-        "cifar100": _LIKE,
-        "cub": _BIRDS,
-    }
-}
-"""Training data of weights → datasets that share classes with it, and how."""
-
-
-def seen_before(seen: str, dataset: str) -> Literal["yes", "perhaps", "no"]:
-    """Whether weights have seen classes of a dataset, in a word for tables; :func:`overlap` is the sentence.
-
-    >>> seen_before("ImageNet-1k", "cub"), seen_before("unknown", "cub"), seen_before("unknown", "omniglot")
-    ('yes', 'perhaps', 'no')
-    """
-    if dataset in SEEN.get(seen, {}):
-        return "yes"
-    return "perhaps" if seen == UNKNOWN and any(dataset in table for table in SEEN.values()) else "no"
-
-
-def overlap(seen: str, dataset: str) -> str | None:
-    """A sentence on classes that weights have seen before they are judged on them; None if there are none.
-
-    Args:
-        seen: what the weights were trained on (``Backbone.seen``).
-        dataset: its name in the catalogue. Nothing is known of pictures of one's own.
-
-    >>> overlap("ImageNet-1k", "omniglot") is None
-    True
-    >>> print(overlap("ImageNet-1k", "fc100"))
-    this is no test on new classes: the weights were trained on ImageNet-1k, and many classes of fc100 are
-    classes of ImageNet under another name.
-    """
-    known = seen_before(seen, dataset)
-    if known == "yes":
-        reason = SEEN[seen][dataset].format(dataset)
-        return f"this is no test on new classes: the weights were trained on {seen}, and {reason}."
-    if known == "perhaps":
-        return (
-            "this may be no test on new classes: what the weights were trained on is not known here, and "
-            f"they may have seen the classes of {dataset}."
-        )
-    return None
-
-
 FORMAT = "innerloop-backbone-1"
 GROUP = "backbone/"
 """Before the names of its tensors, so that a file may hold other things beside."""
@@ -337,7 +283,7 @@ def pack_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tensor]
     tensors = {f"{GROUP}params/{n}": v for n, v in backbone.params.items() if n not in heads}
     tensors |= {f"{GROUP}buffers/{n}": v for n, v in backbone.buffers.items()}
     about = {"format": FORMAT, **backbone.about(), "settings": settings, "heads": heads}
-    return plain(about), {n: v.detach().cpu().contiguous().clone() for n, v in tensors.items()}
+    return plain(about), {n: v.detach().cpu() for n, v in tensors.items()}
 
 
 def unpack_backbone(
@@ -385,13 +331,7 @@ def write_backbone(path: Path, backbone: Backbone) -> Path:
         UserError: no file can hold it, or the place cannot be written to.
     """
     about, tensors = pack_backbone(backbone)
-    half = path.with_name(f".{path.name}-{os.getpid()}.tmp")  # what is there stays until the new one is whole
-    try:
-        write_tensors(half, tensors, {"innerloop": json.dumps(about)})
-        os.replace(half, path)
-    except OSError as error:
-        half.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {fault_message(error) or error}") from None
+    write_described(path, tensors, about)
     return path
 
 
@@ -405,18 +345,6 @@ def read_backbone(path: Path, *, trust: bool = False) -> Backbone:
     Raises:
         UserError: there is no such file, or it holds something else.
     """
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
         raise UserError(f"there is no file {path}.")
-    tensors = read_tensors(path)
-    try:
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {}).get("innerloop", "{}"))
-    except (OSError, SafetensorError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}.") from None
-    return unpack_backbone(about if isinstance(about, dict) else {}, tensors, str(path), trust=trust)
-
-
-BACKBONE = "efficientnet-lite0"
-"""Where nobody names a network."""
+    return unpack_backbone(*read_described(path), str(path), trust=trust)

@@ -27,7 +27,6 @@ from innerloop.classify.card import (
     left_to_the_caller,
     refuse_to_overwrite,
 )
-from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model
 from innerloop.classify.graph import Graph
 from innerloop.classify.predict import fit_folder, refuse_late_settings, support_options
@@ -35,8 +34,9 @@ from innerloop.classify.predictor import UNSURE_BELOW, Predictor
 from innerloop.classify.results import NetworkSummary, summarise_network
 from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import write_text_atomic
-from innerloop.data.layouts.layout import silent
-from innerloop.experiment.words import recipe_words
+from innerloop.data.pictures import silent
+from innerloop.experiment.messages import recipe_words
+from innerloop.runs.progress import TimeLeft
 
 
 class ExportResult(NamedTuple):

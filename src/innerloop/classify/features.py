@@ -19,11 +19,9 @@ from innerloop.classify.backbones import Backbone, Forward, open_backbone
 from innerloop.classify.cache import FeatureFiles, Outcome, digests, features_folder
 from innerloop.classify.inputs import Digest, PictureInput, pictures_in
 from innerloop.core.errors import UserError
-from innerloop.core.formatting import duration
 from innerloop.core.resources import available_cores
 from innerloop.data.folder import OnBad, unreadable
-from innerloop.data.layouts.layout import Progress, cores, silent
-from innerloop.data.pictures import BadPictureError, in_threads, prepare
+from innerloop.data.pictures import BadPictureError, Progress, cores, in_threads, prepare, silent
 from innerloop.training.execution.plan import Plan, torch_threads
 
 BATCH = 8
@@ -250,50 +248,3 @@ def _carried_out(work: Callable[[A], B], parts: Iterator[A] | Sequence[A], plan:
     workers = plan.threads if plan.mode == "threads" else 1
     with torch_threads(plan):
         yield from in_threads(work, parts, workers)
-
-
-class TimeLeft:
-    """Tells a line every few seconds: use it as the ``progress`` of :func:`~innerloop.classify.extract`.
-
-    The time up to the first ones that are done includes warming up, and says nothing of the rest.
-
-    Args:
-        say: receives the lines.
-        every: seconds between them.
-        clock: seconds; another one for tests.
-        unit: what is counted.
-
-    >>> ticks = iter([0.0, 60.0, 62.0, 66.0])
-    >>> tell = TimeLeft(print, every=5.0, clock=lambda: next(ticks))
-    >>> for done in (0, 30, 40, 60):
-    ...     tell("features", done, 90)
-    features: 30 of 90 pictures
-    features: 60 of 90 pictures, about 6 s left
-    """
-
-    def __init__(
-        self,
-        say: Callable[[str], None],
-        every: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
-        unit: str = "pictures",
-    ) -> None:
-        self._say, self._every, self._clock, self._unit = say, every, clock, unit
-        self._start: tuple[float, int] | None = None
-        self._told = 0.0
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Called whenever some more are done."""
-        now = self._clock()
-        if self._start is None or done < self._start[1]:
-            self._start, self._told = (now, done), now
-        elif not self._start[1]:
-            self._start = (now, done)
-        if now - self._told < self._every or not done:
-            return
-        self._told = now
-        began, before = self._start
-        left = ""
-        if done > before:
-            left = f", about {duration((now - began) / (done - before) * (total - done))} left"
-        self._say(f"{what}: {done:,} of {total:,} {self._unit}{left}")

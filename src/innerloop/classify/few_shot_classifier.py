@@ -17,7 +17,6 @@ from innerloop.classify.backbones import BACKBONE, Backbone, open_backbone
 from innerloop.classify.card import about_model, card
 from innerloop.classify.cross_validation import CurvePoint
 from innerloop.classify.export import export_predictor
-from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model, write_predictor
 from innerloop.classify.heads import LEARNER, head_settings
 from innerloop.classify.inputs import label_array, list_labels, sorted_labels
@@ -28,9 +27,10 @@ from innerloop.classify.sureness import ExpectedAccuracy, copies_lines
 from innerloop.core.errors import UserError
 from innerloop.core.paths import user_path
 from innerloop.core.stderr import tell
-from innerloop.data.layouts.layout import Progress, silent
+from innerloop.data.pictures import Progress, silent
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.protocol import FINE_TUNING
+from innerloop.runs.progress import TimeLeft
 
 
 class NotReadyError(UserError, NotFittedError):  # type: ignore[misc]

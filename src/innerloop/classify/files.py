@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,18 +23,17 @@ from innerloop.classify.inputs import pack_labels, unpack_labels
 from innerloop.classify.model_path import find_model, model_file
 from innerloop.classify.predictor import Classifier, Examples, Predictor, network_for
 from innerloop.classify.pretraining import trained_predictor, trained_preprocessing
-from innerloop.classify.sureness import Confusion, ExpectedAccuracy, Novelty, Share, Sureness
-from innerloop.core.errors import UserError, fault_message
-from innerloop.core.files import plain
+from innerloop.classify.sureness import ConfusionPair, ExpectedAccuracy, Novelty, Share, Sureness
+from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import preprocessing_from
 from innerloop.core.random import generator
-from innerloop.core.tensors import write_tensors
+from innerloop.core.tensors import read_described, write_described
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.experiment.data import build_data
-from innerloop.experiment.kept import KEPT
 from innerloop.experiment.loading import load_run
-from innerloop.experiment.pictures import IMAGE_FAMILIES
+from innerloop.experiment.picture_record import KEPT
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.settings import typed_keys
 from innerloop.experiment.recipe.trust import admit
 from innerloop.experiment.run_data import data_record
@@ -155,24 +152,9 @@ def write_predictor(path: Path, predictor: Predictor, arguments: Mapping[str, An
             about["classes"]["sureness"] = pack_sureness(classes.sureness, classes.names)
             groups["sureness"] = {"means": classes.sureness.means}
     path = model_file(path)
-    _write(path, groups, about)
+    tensors = {f"{group}/{name}": v for group, members in groups.items() for name, v in members.items()}
+    write_described(path, tensors, {"format": FORMAT, **about})
     return path
-
-
-def _write(path: Path, groups: Groups, about: dict[str, Any]) -> None:
-    tensors = {
-        f"{group}/{name}": value.detach().cpu().contiguous().clone()
-        for group, members in groups.items()
-        for name, value in members.items()
-    }
-    words = {"innerloop": json.dumps(plain({"format": FORMAT, **about}))}
-    half = path.with_name(f".{path.name}-{os.getpid()}.tmp")  # what is there stays until the new one is whole
-    try:
-        write_tensors(half, tensors, words)
-        os.replace(half, path)
-    except OSError as error:
-        half.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {fault_message(error) or error}") from None
 
 
 def pack_sureness(sure: Sureness, names: Sequence[Any]) -> dict[str, Any]:
@@ -227,20 +209,12 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Groups]:
-    from safetensors import SafetensorError, safe_open
-
+    about, tensors = read_described(path)
     groups: Groups = {}
-    try:
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {}).get("innerloop", "{}"))
-            for name in file.keys():  # noqa: SIM118
-                group, _, member = name.partition("/")
-                groups.setdefault(group, {})[member] = file.get_tensor(name)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise UserError(
-            f"cannot read {path}: {(str(error).splitlines() or ['no reason given'])[0]}."
-        ) from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    for name, value in tensors.items():
+        group, _, member = name.partition("/")
+        groups.setdefault(group, {})[member] = value
+    if about.get("format") != FORMAT:
         raise UserError(
             f"{path} is not a model that FewShotClassifier.save wrote: for a run, give its directory."
         )
@@ -295,7 +269,7 @@ def unpack_sureness(about: Mapping[str, Any], means: Tensor, names: Sequence[Any
         expected = ExpectedAccuracy(
             Share(*expected["accuracy"]),
             by_class,
-            [Confusion(names[a], names[b], share) for a, b, share in expected["confused"]],
+            [ConfusionPair(names[a], names[b], share) for a, b, share in expected["confused"]],
             [name for name in names if name not in by_class],
         )
         shares = [part for share in (expected.accuracy, *by_class.values()) for part in share[:3]]

@@ -17,8 +17,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.arrays import as_bytes, check_values
-from innerloop.data.folder import read_files
-from innerloop.data.pictures import BadPictureError, decode, flatten, read_bytes
+from innerloop.data.folder import Bad, unreadable
+from innerloop.data.pictures import BadPictureError, decode, flatten, prepare, read_bytes
 from innerloop.data.source import ImageSource
 
 Digest = bytes
@@ -120,6 +120,20 @@ def _from_array(array: NDArray[Any]) -> Image.Image:
     return flatten(Image.fromarray(np.ascontiguousarray(pixels)))
 
 
+def prepare_pictures(pictures: Any, how: Preprocessing) -> NDArray[np.uint8]:
+    """Pictures as a network was trained on them, ``(n, H, W, C)``; all that cannot be read are named."""
+    ready: list[NDArray[np.uint8]] = []
+    bad: Bad = []
+    for picture in pictures_in(pictures):
+        try:
+            ready.append(prepare(picture.image(), how))
+        except BadPictureError as error:
+            bad.append((picture.name, str(error)))
+    if bad:
+        raise unreadable(bad)
+    return np.stack(ready)
+
+
 PLAIN: tuple[type, ...] = (str, bool, int, float)
 
 
@@ -210,7 +224,7 @@ def batch_of(X: Any, how: Preprocessing, dtype: torch.dtype) -> Tensor:
     """
     height, width, channels = how.shape
     if isinstance(X, (list, tuple)) and X and isinstance(X[0], (str, Path)):
-        X = read_files([user_path(file) for file in X], height, how.colour)
+        X = prepare_pictures(X, how)
     array = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
     if array.ndim == 3:
         array = array[..., None]

@@ -12,7 +12,6 @@ import numpy as np
 
 from innerloop.classify.backbones import BACKBONE, open_backbone
 from innerloop.classify.card import about_model, card, card_file, refuse_to_overwrite
-from innerloop.classify.features import TimeLeft
 from innerloop.classify.files import load_model, write_predictor
 from innerloop.classify.heads import head_settings
 from innerloop.classify.model_path import model_file
@@ -32,22 +31,22 @@ from innerloop.core.errors import Problems, UserError
 from innerloop.core.files import write_text_atomic
 from innerloop.core.formatting import table_cell
 from innerloop.data.folder import Bad, FolderOptions, OnBad, check_folder, examples_in, read_heads, unreadable
-from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.opening import open_source
-from innerloop.data.pictures import is_picture, is_taken_for_picture
+from innerloop.data.pictures import Progress, is_picture, is_taken_for_picture, silent
 from innerloop.data.source import labels
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.words import recipe_words
 from innerloop.report.prediction_page import (
     Class,
     Example,
     labelled_page,
     least_sure_first,
-    percent,
     thumbnails,
 )
+from innerloop.report.text import percent
 from innerloop.runs.manifest import now, version_of
 from innerloop.runs.pages import check_page
+from innerloop.runs.progress import TimeLeft
 
 Say = Callable[[str], None]
 

@@ -28,18 +28,17 @@ from innerloop.classify.heads import (
     tempered_head,
     unpack_state,
 )
-from innerloop.classify.inputs import batch_of, pictures_in, place_labels
+from innerloop.classify.inputs import batch_of, place_labels, prepare_pictures
 from innerloop.classify.sureness import Sureness, sureness_of
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.folder import refuse_two_labels
-from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import prepare
+from innerloop.data.pictures import Progress, silent
 from innerloop.evaluation.features import CACHEABLE
 from innerloop.evaluation.heads import HEADS, head_scores
+from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_network
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.sizes import Sizes
 from innerloop.nets.network import Network
 from innerloop.solvers.problems import Linear
 from innerloop.tasks.loading import standardiser
@@ -155,8 +154,7 @@ class Predictor(NamedTuple):
         """
         how = self.backbone.preprocessing
         if self.recipe is None:
-            ready = [prepare(item.image(), how) for item in pictures_in(pictures)]
-            return self.backbone.standardised(np.stack(ready), self.dtype)
+            return self.backbone.standardised(prepare_pictures(pictures, how), self.dtype)
         device = self._last_layer.device
         return self.scale(device)(batch_of(pictures, how, self.dtype).to(device))
 

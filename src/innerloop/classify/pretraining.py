@@ -15,8 +15,7 @@ from innerloop.core.resources import available_cores
 from innerloop.core.types import Buffers, Params
 from innerloop.data.arrays import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
-from innerloop.data.layouts.layout import Progress, silent
-from innerloop.data.pictures import Colour
+from innerloop.data.pictures import Colour, Progress, silent
 from innerloop.data.source import ImageSource
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts

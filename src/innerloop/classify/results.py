@@ -11,7 +11,14 @@ import numpy as np
 
 from innerloop.classify.cross_validation import CurvePoint, groups_of
 from innerloop.classify.predictor import Prediction, Predictor
-from innerloop.classify.sureness import PAIRS, Confusion, ExpectedAccuracy, Share, enumerate_names, share_of
+from innerloop.classify.sureness import (
+    PAIRS,
+    ConfusionPair,
+    ExpectedAccuracy,
+    Share,
+    enumerate_names,
+    share_of,
+)
 from innerloop.core.errors import UserError
 
 
@@ -200,7 +207,7 @@ class Truth(NamedTuple):
     accuracy: Share
     unknown: int
     by_class: dict[str, Share]
-    confused: list[Confusion]
+    confused: list[ConfusionPair]
     other: dict[str, tuple[int, int]]
 
     def as_dict(self) -> dict[str, Any]:
@@ -241,7 +248,7 @@ def truth_of(
     known = [(true, str(said)) for true, said in zip(folders, labels, strict=True) if true in classes]
     count = Counter(true for true, _ in known)
     wrong = Counter(pair for pair in known if pair[0] != pair[1])
-    shares = [Confusion(*pair, n / count[pair[0]]) for pair, n in wrong.items()]
+    shares = [ConfusionPair(*pair, n / count[pair[0]]) for pair, n in wrong.items()]
     others = [(name, far) for name, far in zip(folders, unknown, strict=True) if name not in classes]
     return Truth(
         share_of([float(true == said) for true, said in known]),

@@ -180,10 +180,7 @@ def _analyse(
 def _save(
     kind: str, result: Result, settings: FlatSettings, text: str, figures: dict[str, Figure], started: str
 ) -> Path:
-    """A run directory with ``result.json``, the text of the terminal, and figures: ``report`` reads no more.
-
-    Text and settings are kept as text because JSON has no infinity, which several settings take.
-    """
+    """A run directory with all that ``report`` reads; settings as text, because JSON has no infinity."""
     from innerloop.core.files import json_line, write_json_atomic
     from innerloop.runs.directory import create_run
     from innerloop.runs.manifest import start_manifest, update_manifest

@@ -51,7 +51,7 @@ def run_demo(show: bool) -> Result:
         say("letters of made-up alphabets: which method learns new ones from five examples each?")
     advice = _give_advice(show)
     from innerloop.experiment.pages import write_report
-    from innerloop.experiment.run import train
+    from innerloop.experiment.training import train
     from innerloop.report.comparison_page import pair
     from innerloop.report.read_run import load_run
 
@@ -133,17 +133,17 @@ def _render(result: Result) -> None:
         write(f"  {one['words']}: {score_text('accuracy', one['mean'], one['ci95'])}")
     write(f"\nThe page: {result['report']}  ({result['seconds']:.0f} s)")
     write(f"The advice: {Path(result['advice']['run']) / 'report.html'}")
-    write(learnt(result))
+    write(conclusion(result))
     write("Next: `innerloop advise YOUR-FOLDER` for pictures of your own, `innerloop ls` for recipes.")
 
 
-def learnt(result: Result) -> str:
+def conclusion(result: Result) -> str:
     """What the two trainings have shown, in a sentence: whether the race was right, and whether to train.
 
     >>> baseline = {"words": "nearest mean of pixels", "mean": 0.4, "gain": 0.41, "gain_ci95": 0.03}
     >>> lead = {"mean": 0.02, "ci95": 0.01}
     >>> told = {"method": "protonet", "other": {"method": "r2d2"}, "lead": lead, "baselines": [baseline]}
-    >>> ranked, _, beside = learnt(told).partition("; ")
+    >>> ranked, _, beside = conclusion(told).partition("; ")
     >>> ranked
     'Learnt: protonet, first in the race, is 2.0 ± 1.0 points better than r2d2 after training'
     >>> beside

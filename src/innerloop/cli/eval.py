@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from innerloop.cli.launch import start_ranks
 from innerloop.cli.options import Backbone, Json, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
-from innerloop.cli.ranks import start_ranks
 from innerloop.cli.train import render_evaluation
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import difference_text, score_text
@@ -80,8 +80,7 @@ def evaluate(
         place, other = _checked(run, against, settings)
         for line in said:
             say(line)
-        from innerloop.experiment.compare import compare_runs
-        from innerloop.experiment.run import evaluate_run
+        from innerloop.experiment.run_evaluation import compare_runs, evaluate_run
 
         if other is None:
             return evaluate_run(place, settings, trust=trust).as_dict()
@@ -116,7 +115,7 @@ def _judged_backbone(backbone: str, against: str | None, words: list[str], trust
         say(line)
     argv = ["innerloop", *sys.argv[1:]]
     if other is not None:
-        from innerloop.experiment.compare import compare_backbone
+        from innerloop.experiment.run_evaluation import compare_backbone
 
         return compare_backbone(backbone, other, given, argv=argv, trust=trust).as_dict()
     from innerloop.experiment.backbone_run import judge_backbone

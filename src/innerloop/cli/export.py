@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from innerloop.cli.launch import typed_command
 from innerloop.cli.options import Json, Quiet, Settings, Support, Trust, UnsureBelow, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
 from innerloop.cli.predict import place_of
-from innerloop.cli.ranks import typed_command
 from innerloop.core.paths import user_path
 
 Model = Annotated[

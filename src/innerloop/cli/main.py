@@ -34,9 +34,9 @@ from innerloop.cli import (
     sweep,
     train,
 )
+from innerloop.cli.launch import as_rank, note_command
 from innerloop.cli.options import LENIENT
 from innerloop.cli.output import say, show_all_characters, write, write_json
-from innerloop.cli.ranks import as_rank, note_command
 from innerloop.cli.studies import STUDIES, study_verb
 from innerloop.core.child_processes import watch_parent
 from innerloop.core.errors import UserError, did_you_mean, fault_message

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from innerloop.cli.launch import typed_command
 from innerloop.cli.options import Backbone, Json, Page, Quiet, Support, Trust, UnsureBelow, check_settings
 from innerloop.cli.output import Result, carry_out, say, write
-from innerloop.cli.ranks import typed_command
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import shorten
 from innerloop.core.paths import user_path

@@ -8,9 +8,9 @@ import typer
 
 from innerloop.cli.advise import as_result
 from innerloop.cli.advise import render as render_advice
+from innerloop.cli.launch import start_ranks
 from innerloop.cli.options import Json, Quiet, RunName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out
-from innerloop.cli.ranks import start_ranks
 from innerloop.cli.search import render_search
 from innerloop.cli.train import render_training
 from innerloop.core.errors import UserError
@@ -68,7 +68,7 @@ def resume(
             from innerloop.choose.advisor import resume_advice
 
             return as_result(resume_advice(place, trust=trust, show=not quiet, force=force))
-        from innerloop.experiment.run import resume as resume_run
+        from innerloop.experiment.resuming import resume as resume_run
 
         return resume_run(place, trust=trust, progress=not quiet, force=force).as_dict()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from innerloop.cli.launch import start_ranks
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
 from innerloop.cli.output import Result, carry_out, pairs, write
-from innerloop.cli.ranks import start_ranks
 from innerloop.core.formatting import score_text
 from innerloop.experiment.recipe.library import read_recipe
 
@@ -51,7 +51,7 @@ def train(
         # before torch is imported: mistakes are answered at once
         typed = load_recipe(recipe, given, trust=trust)
         notes = unread(typed, sorted(typed_keys(given)))
-        from innerloop.experiment.run import train as run_recipe
+        from innerloop.experiment.training import train as run_recipe
 
         argv = ["innerloop", *sys.argv[1:]]
         return run_recipe(typed, argv=argv, progress=not quiet, notes=notes).as_dict()

@@ -65,12 +65,12 @@ class UserError(Exception):
         self.names = tuple(names)
 
     def __str__(self) -> str:
-        return spelt(self.args[0], self.names)
+        return spell(self.args[0], self.names)
 
     def settle(self) -> None:
         """Keeps the words of the table in force: whoever gets the error later reads the same ones."""
         known = [name for name in self.names if name in _TABLE.get()]
-        self.args = (spelt(self.args[0], known),)
+        self.args = (spell(self.args[0], known),)
         self.names = tuple(name for name in self.names if name not in known)
 
 
@@ -78,10 +78,10 @@ class NonFiniteError(UserError):
     """Training met a loss or gradient that is not finite; says where, and what usually helps."""
 
 
-def spelt(text: str, names: Iterable[str]) -> str:
+def spell(text: str, names: Iterable[str]) -> str:
     """Text whose ``{name}`` are written as the table in force says, and as they are where it says nothing.
 
-    >>> spelt("lower {lr}", ["lr"])
+    >>> spell("lower {lr}", ["lr"])
     'lower lr'
     """
     table = _TABLE.get()

@@ -6,8 +6,8 @@ Nothing here imports torch: a source is numpy, mapped from disk.
 from innerloop.data.arrays import from_arrays as from_arrays
 from innerloop.data.arrays import from_dataset as from_dataset
 from innerloop.data.glyphs import glyphs as glyphs
+from innerloop.data.listing import DatasetSummary as DatasetSummary
 from innerloop.data.listing import Description as Description
-from innerloop.data.listing import Listed as Listed
 from innerloop.data.listing import SplitCounts as SplitCounts
 from innerloop.data.listing import contact_sheet as contact_sheet
 from innerloop.data.listing import describe as describe

@@ -16,8 +16,8 @@ from PIL import Image
 from innerloop.core.errors import UserError
 from innerloop.data.archives import ALWAYS, checked_zip
 from innerloop.data.hashing import content_hash
-from innerloop.data.layouts.layout import Layout, Progress, silent
-from innerloop.data.pictures import fit_picture, flatten
+from innerloop.data.layouts.layout import Layout
+from innerloop.data.pictures import Progress, fit_picture, flatten, silent
 from innerloop.data.source import ImageSource, ListedFiles
 from innerloop.data.splits import divide, named_splits
 

@@ -17,7 +17,7 @@ UNKNOWN = "unknown"
 EMBEDDED = "glyphs"
 
 
-class Published(NamedTuple):
+class PublishedArchive(NamedTuple):
     """One archive as its publisher names it; ``md5`` is "unknown" where nobody told us."""
 
     file: str
@@ -36,7 +36,7 @@ class CatalogueEntry(NamedTuple):
     publisher: str
     page: str
     licence: str
-    archives: tuple[Published, ...]
+    archives: tuple[PublishedArchive, ...]
     obtain: str
     classes: int
     images: int
@@ -124,7 +124,7 @@ def published_splits(entry: CatalogueEntry, which: str | None = None) -> dict[st
 def _entry(name: str, row: dict[str, Any]) -> CatalogueEntry:
     known = {
         **row,
-        "archives": tuple(Published(**archive) for archive in row["archives"]),
+        "archives": tuple(PublishedArchive(**archive) for archive in row["archives"]),
         "shape": tuple(row["shape"]),
     }
     return CatalogueEntry(name=name, **known)

@@ -20,7 +20,7 @@ from PIL import Image
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.paths import user_path
 from innerloop.data.folder_tree import FolderContents, by_class, class_names, groups_of, scan
-from innerloop.data.layouts.layout import Layout, Progress, cores
+from innerloop.data.layouts.layout import Layout
 from innerloop.data.pictures import (
     ENORMOUS,
     FORMATS,
@@ -28,6 +28,7 @@ from innerloop.data.pictures import (
     BadPictureError,
     Colour,
     Fit,
+    Progress,
     check_is_file,
     fit_picture,
     in_threads,
@@ -187,7 +188,7 @@ def _fill(
 ) -> None:
     bad: list[tuple[str, str]] = []
     work = partial(_convert, root, size, colour, fit)
-    for row, picture in enumerate(in_threads(work, rows, cores())):
+    for row, picture in enumerate(in_threads(work, rows)):
         if isinstance(picture, str):
             bad.append((rows[row], picture))
         else:
@@ -228,7 +229,7 @@ def _heads(root: Path, paths: Sequence[str], thoroughly: bool) -> tuple[dict[str
     bad: Bad = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # giants get a sentence of ours
-        found = list(in_threads(partial(_head, root, thoroughly), paths, cores()))
+        found = list(in_threads(partial(_head, root, thoroughly), paths))
     for path, head in zip(paths, found, strict=True):
         if isinstance(head, str):
             bad.append((path, head))
@@ -309,20 +310,6 @@ def shared(conflicts: Sequence[Sequence[str]]) -> UserError:
 def _shown(conflicts: Sequence[Sequence[str]]) -> str:
     more = f"; and {len(conflicts) - _SHOWN} more" if len(conflicts) > _SHOWN else ""
     return "; ".join(" and ".join(names[:3]) for names in conflicts[:_SHOWN]) + more
-
-
-def read_files(files: Sequence[Path], size: int, colour: Colour) -> NDArray[np.uint8]:
-    """Picture files as one array ``(n, size, size, channels)``."""
-    pictures: list[NDArray[np.uint8]] = []
-    bad: Bad = []
-    for file in files:
-        try:
-            pictures.append(fit_picture(open_picture(file), size, colour))
-        except BadPictureError as error:
-            bad.append((str(file), str(error)))
-    if bad:
-        raise unreadable(bad)
-    return np.stack(pictures)
 
 
 def _grouped(values: Mapping[int, Any]) -> dict[Any, list[int]]:

@@ -29,9 +29,10 @@ from innerloop.data.folder import FolderOptions, folder_layout
 from innerloop.data.folder_tree import scan
 from innerloop.data.hashing import content_hash, file_hash
 from innerloop.data.layouts import read_layout
-from innerloop.data.layouts.layout import Layout, Progress, silent, where
-from innerloop.data.listing import Got, Origin, Stored
-from innerloop.data.place import data_folder, is_name
+from innerloop.data.layouts.layout import Layout, where
+from innerloop.data.listing import GetResult, LocalDataset, Origin
+from innerloop.data.paths import data_folder, is_name
+from innerloop.data.pictures import Progress, silent
 from innerloop.data.source import map_array
 from innerloop.data.store import IMAGES, Index, build_store, read_index, workspace
 
@@ -45,25 +46,25 @@ def get(
     again: bool = False,
     options: FolderOptions | None = None,
     progress: Progress = silent,
-) -> Got:
+) -> GetResult:
     """Make a dataset ready: download the publisher's archives, or adopt local ones.
 
     A name that is not in the catalogue may be given to a folder or .npz file of one's own.
     """
     if name == EMBEDDED:
-        return Got(_embedded(), already=True)
+        return GetResult(_embedded(), already=True)
     entry = catalogue().get(name)
     folder = data_folder() / (entry.store if entry else name)
     index = None if again or not is_name(name) else read_index(folder)
     if index is not None:
-        return Got(summary(name, index, folder), already=True)
+        return GetResult(summary(name, index, folder), already=True)
     if entry is None:
         index = _adopt_own(name, archives, folder, options or FolderOptions(), progress)
     elif archives:
         index = adopt(entry, class_list(entry.class_list), archives, folder, progress)
     else:
         index = _fetch(entry, folder, progress)
-    return Got(summary(name, index, folder), already=False)
+    return GetResult(summary(name, index, folder), already=False)
 
 
 def adopt(
@@ -88,7 +89,7 @@ def adopt(
     return build_store(folder, layout, facts, verify, progress, replace=True)
 
 
-def check(name: str) -> Stored:
+def check(name: str) -> LocalDataset:
     """Read every pixel again and compare with the index and the catalogue."""
     if name == EMBEDDED:
         return _embedded()
@@ -111,10 +112,10 @@ def check(name: str) -> Stored:
     return summary(name, index, folder)
 
 
-def summary(name: str, index: Index, folder: Path) -> Stored:
+def summary(name: str, index: Index, folder: Path) -> LocalDataset:
     """What the command says about a dataset that is there."""
     entry = catalogue().get(name)
-    return Stored(
+    return LocalDataset(
         name,
         classes=len(index["class_names"]),
         images=index["images"],
@@ -143,11 +144,11 @@ def how_to_get(entry: CatalogueEntry) -> str:
     )
 
 
-def _embedded() -> Stored:
+def _embedded() -> LocalDataset:
     from innerloop.data.glyphs import glyphs
 
     source = glyphs()
-    return Stored(
+    return LocalDataset(
         EMBEDDED,
         classes=source.n_classes,
         images=len(source.images),

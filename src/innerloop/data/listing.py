@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from innerloop.core.errors import UserError
-from innerloop.data.catalogue import EMBEDDED, UNKNOWN, Published, catalogue
-from innerloop.data.place import data_folder, is_name
+from innerloop.data.catalogue import EMBEDDED, UNKNOWN, PublishedArchive, catalogue
+from innerloop.data.paths import data_folder, is_name
 from innerloop.data.source import ImageSource
 from innerloop.data.store import INDEX, put_all_back, read_index
 
@@ -27,7 +27,7 @@ class Origin(TypedDict, total=False):
     published: bool
 
 
-class Stored(NamedTuple):
+class LocalDataset(NamedTuple):
     """A dataset that is here."""
 
     name: str
@@ -42,10 +42,10 @@ class Stored(NamedTuple):
     folder: str | None
 
 
-class Got(NamedTuple):
+class GetResult(NamedTuple):
     """A dataset that was asked for, and whether it was here already."""
 
-    stored: Stored
+    stored: LocalDataset
     already: bool
 
     def as_dict(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Got(NamedTuple):
 ABSENT = "no"
 
 
-class Listed(NamedTuple):
+class DatasetSummary(NamedTuple):
     """A dataset of the catalogue, or one that is here.
 
     Attributes:
@@ -91,13 +91,13 @@ class Listed(NamedTuple):
         return {k: v for k, v in self._asdict().items() if v is not None or k not in catalogued}
 
 
-def list_datasets() -> list[Listed]:
+def list_datasets() -> list[DatasetSummary]:
     """Every dataset of the catalogue, the embedded one, and those of the user's own that are stored."""
     rows = []
     for name, entry in catalogue().items():
         here = _status(entry.store)
         rows.append(
-            Listed(
+            DatasetSummary(
                 name,
                 classes=entry.classes,
                 images=entry.images,
@@ -114,7 +114,7 @@ def list_datasets() -> list[Listed]:
     return [*rows, _embedded(), *_own()]
 
 
-def _checksum(archive: Published) -> str:
+def _checksum(archive: PublishedArchive) -> str:
     if archive.md5 == UNKNOWN:
         return UNKNOWN
     return f"md5 {archive.md5} (as {archive.md5_source} states it)"
@@ -128,10 +128,10 @@ def _status(store: str) -> str:
     return ABSENT if index is None else str(index.get("status", "your own"))
 
 
-def _embedded() -> Listed:
+def _embedded() -> DatasetSummary:
     from innerloop.data.glyphs import ALPHABETS, CHARACTERS, DRAWINGS
 
-    return Listed(
+    return DatasetSummary(
         EMBEDDED,
         classes=ALPHABETS * CHARACTERS,
         images=ALPHABETS * CHARACTERS * DRAWINGS,
@@ -143,7 +143,7 @@ def _embedded() -> Listed:
     )
 
 
-def _own() -> list[Listed]:
+def _own() -> list[DatasetSummary]:
     stores = {entry.store for entry in catalogue().values()}
     put_all_back(data_folder())
     rows = []
@@ -156,7 +156,7 @@ def _own() -> list[Listed]:
         except UserError:
             continue
         rows.append(
-            Listed(
+            DatasetSummary(
                 name,
                 classes=len(index["class_names"]),
                 images=index["images"],

@@ -16,6 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import RESAMPLES, Preprocessing, Resample, Side
+from innerloop.core.resources import available_cores
 
 Colour = Literal["grey", "rgb"]
 Fit = Literal["crop", "squash", "pad"]
@@ -155,12 +156,26 @@ def read_picture(data: bytes | Path, size: int, colour: Colour, fit: Fit = "crop
         raise UserError(f"{name} cannot be read as a picture: {error}.") from None
 
 
-def in_threads(work: Callable[[A], B], items: Iterable[A], workers: int) -> Iterator[B]:
+Progress = Callable[[str, int, int], None]
+"""What is being done, how many are done, of how many."""
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """No progress shown."""
+
+
+def cores() -> int:
+    """Threads to decode with: those this process may use, at most eight."""
+    return min(8, available_cores())
+
+
+def in_threads(work: Callable[[A], B], items: Iterable[A], workers: int | None = None) -> Iterator[B]:
     """``map`` in order over a few threads, with few items under way at a time.
 
     Pillow lets go of the interpreter's lock while it decodes, so threads suffice, and nothing need be
     pickled for other processes.
     """
+    workers = cores() if workers is None else workers
     if workers < 2:
         yield from map(work, items)
         return

@@ -28,7 +28,8 @@ from innerloop._version import __version__
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain, read_json, sync_file, sync_folder, try_lock, write_json_atomic
 from innerloop.data.hashing import content_hash
-from innerloop.data.layouts.layout import Layout, Progress, silent
+from innerloop.data.layouts.layout import Layout
+from innerloop.data.pictures import Progress, silent
 from innerloop.data.source import ImageSource, map_array
 
 IMAGES: Final = "images.npy"

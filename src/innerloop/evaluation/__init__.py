@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from innerloop.evaluation.heads import head_scores as head_scores
     from innerloop.evaluation.protocol import Protocol as Protocol
     from innerloop.evaluation.scores import ByOrder as ByOrder
+    from innerloop.evaluation.scores import EpisodePredictions as EpisodePredictions
     from innerloop.evaluation.scores import Evaluation as Evaluation
-    from innerloop.evaluation.scores import Predicted as Predicted
     from innerloop.evaluation.scores import by_label_order as by_label_order
     from innerloop.evaluation.scores import evaluate as evaluate
 else:
@@ -30,7 +30,7 @@ else:
             "innerloop.evaluation.episodes": "Episodes",
             "innerloop.evaluation.frozen": "evaluate_features evaluate_head",
             "innerloop.evaluation.heads": "HEADS fit_heads head_scores",
-            "innerloop.evaluation.scores": "ByOrder Evaluation Predicted by_label_order evaluate",
+            "innerloop.evaluation.scores": "ByOrder Evaluation EpisodePredictions by_label_order evaluate",
             "innerloop.evaluation.protocol": "Protocol",
         },
     )

@@ -53,7 +53,7 @@ class Baseline(NamedTuple):
         }
 
 
-class Start(NamedTuple):
+class InitialNetwork(NamedTuple):
     """A network before a run trained it, and how it wants pictures."""
 
     name: str
@@ -65,7 +65,10 @@ class Start(NamedTuple):
 
 
 def trivial_baselines(
-    judged: Callable[..., Evaluation], protocol: Protocol, result: Evaluation, start: Start | None = None
+    judged: Callable[..., Evaluation],
+    protocol: Protocol,
+    result: Evaluation,
+    start: InitialNetwork | None = None,
 ) -> list[Baseline]:
     """Judges what needs no training on the first tasks of an evaluation."""
     episodes = min(EPISODES, len(result.scores))

@@ -19,7 +19,7 @@ from innerloop.data.source import ImageSource
 from innerloop.nets.network import Network
 from innerloop.tasks.loading import image_loader, standardiser
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.ranks import shared_out
+from innerloop.training.execution.ranks import map_over_ranks
 
 Rows = NDArray[np.int64]
 CACHEABLE = ("running", "group", "none")
@@ -119,5 +119,5 @@ def cached_features(
     parts = np.split(different, range(batch, len(different), batch))
     device = next(iter(params.values())).device
     with torch.no_grad():
-        features = [z.to(device) for (z,) in shared_out(some, parts, plan.ranks, 4 * plan.threads)]
+        features = [z.to(device) for (z,) in map_over_ranks(some, parts, plan.ranks, 4 * plan.threads)]
     return FeatureCache(different, torch.cat(features))

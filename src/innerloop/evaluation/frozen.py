@@ -26,7 +26,7 @@ from innerloop.evaluation.features import (
 from innerloop.evaluation.grid import GridPoint, grid_of, judge_grid
 from innerloop.evaluation.heads import HEADS, check_head, fit_heads, head_scores, unit, unit_scores
 from innerloop.evaluation.protocol import FINE_TUNING, Protocol, check_grid, check_protocol
-from innerloop.evaluation.scores import Evaluation, GridRow, Predicted, marks, read_marks
+from innerloop.evaluation.scores import EpisodePredictions, Evaluation, GridRow, marks, read_marks
 from innerloop.learners.fine_tuning import fine_tune
 from innerloop.nets.network import Network
 from innerloop.nets.norms import statistics_for
@@ -34,7 +34,7 @@ from innerloop.tasks.episodes import EpisodeRows, Kind
 from innerloop.tasks.few_shot import FewShot, few_shot
 from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop.training.execution.ranks import shared_out
+from innerloop.training.execution.ranks import map_over_ranks
 
 TOGETHER = 200  # episodes whose heads are fitted at a time, to bound memory
 ALONE = 20  # episodes that are loaded at a time: TOGETHER is a multiple of it
@@ -94,7 +94,7 @@ def evaluate_head(
         source, seed=protocol.seed, mean=mean, std=std, dtype=example.dtype, device=example.device
     )
     given, plan = plan, (plan or Plan())._replace(compile="off")
-    subject = Subject(network, params, buffers, pictures, protocol, plan)
+    subject = FrozenNetwork(network, params, buffers, pictures, protocol, plan)
     with torch_threads(given), torch.no_grad():
         if protocol.head == FINE_TUNING:
             judge = by_fine_tuning(subject)
@@ -182,8 +182,10 @@ def _evaluation(
     groups = _by_kind(episodes, count, together)
     settings = grid_of(protocol) if protocol.grid else []
     out, table = np.full(count, np.nan), np.full((count, len(settings) + 1), np.nan)
-    labels: list[Predicted] = []
-    for (index, _), (right, left, grid, said) in zip(groups, shared_out(some, groups, ranks), strict=True):
+    labels: list[EpisodePredictions] = []
+    for (index, _), (right, left, grid, said) in zip(
+        groups, map_over_ranks(some, groups, ranks), strict=True
+    ):
         out[index] = right.numpy()
         labels += read_marks(said, index[: len(said)].tolist())
         unconverged += int(left)
@@ -227,7 +229,7 @@ Judge = Callable[[EpisodeRows, int], Verdict]
 """``(rows of some episodes, ways) -> how well they are labelled``."""
 
 
-class Subject(NamedTuple):
+class FrozenNetwork(NamedTuple):
     """What is judged, and how."""
 
     network: Network
@@ -238,7 +240,7 @@ class Subject(NamedTuple):
     plan: Plan
 
 
-def by_cached_features(subject: Subject, used: tuple[Rows, Rows]) -> Judge:
+def by_cached_features(subject: FrozenNetwork, used: tuple[Rows, Rows]) -> Judge:
     """Features of the used rows (support, query), each computed once: for norm policies that allow it."""
     network, params, buffers, pictures, protocol, plan = subject
     copies = protocol.copies
@@ -273,7 +275,7 @@ def by_features(support: FeatureCache, query: FeatureCache, protocol: Protocol) 
     return judge
 
 
-def by_episode_features(subject: Subject) -> Judge:
+def by_episode_features(subject: FrozenNetwork) -> Judge:
     """Features of every episode anew: for statistics that depend on the episode."""
     network, params, buffers, pictures, protocol, plan = subject
     norm = network.norm
@@ -296,7 +298,7 @@ def by_episode_features(subject: Subject) -> Judge:
     return judge
 
 
-def by_fine_tuning(subject: Subject) -> Judge:
+def by_fine_tuning(subject: FrozenNetwork) -> Judge:
     """Gradient steps on the whole network, episode by episode."""
     network, params, buffers, pictures, protocol, plan = subject
 

@@ -19,10 +19,10 @@ from innerloop.learners.orders import mean_prediction, relabelled
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop.training.execution.ranks import ROUND, shared_out
+from innerloop.training.execution.ranks import ROUND, map_over_ranks
 
 
-class Predicted(NamedTuple):
+class EpisodePredictions(NamedTuple):
     """What was said of the queries of one episode, in their order.
 
     Attributes:
@@ -59,18 +59,20 @@ def marks(outputs: Tensor, labels: Tensor, widest: int | None = None) -> Tensor:
     return F.pad(table, (0, missing), value=torch.nan) if missing else table
 
 
-def read_marks(tables: Iterable[Tensor], episodes: Sequence[int]) -> list[Predicted]:
+def read_marks(tables: Iterable[Tensor], episodes: Sequence[int]) -> list[EpisodePredictions]:
     """Reads the tables of :func:`marks`; an episode with outputs that are no numbers is left out.
 
     >>> read_marks([marks(torch.tensor([[0.0, 0.0]]), torch.tensor([1]), widest=2)], [7])
-    [Predicted(episode=7, labels=[1], said=[0], probability=[0.5])]
+    [EpisodePredictions(episode=7, labels=[1], said=[0], probability=[0.5])]
     """
     given = []
     for table, episode in zip(tables, episodes, strict=True):
         labels, said, sure = table[:, table[0].isfinite()].tolist()
         if labels and all(p == p for p in sure):
             told = [round(p, 4) for p in sure]
-            given.append(Predicted(int(episode), [int(i) for i in labels], [int(i) for i in said], told))
+            given.append(
+                EpisodePredictions(int(episode), [int(i) for i in labels], [int(i) for i in said], told)
+            )
     return given
 
 
@@ -104,7 +106,7 @@ class Evaluation(NamedTuple):
     unconverged: int = 0
     drawn: Episodes | None = None
     grid: tuple[GridRow, ...] = ()
-    predicted: tuple[Predicted, ...] = ()
+    predicted: tuple[EpisodePredictions, ...] = ()
 
     @property
     def not_finite(self) -> int:
@@ -168,7 +170,9 @@ def evaluate(
     with torch_threads(given), torch.no_grad():
         for start in range(0, len(spans), at_once):
             some = spans[start : start + at_once]
-            for part, count, told in shared_out(lambda few: [judged(span) for span in few], some, plan.ranks):
+            for part, count, told in map_over_ranks(
+                lambda few: [judged(span) for span in few], some, plan.ranks
+            ):
                 scores += part.tolist()
                 unconverged += int(count)
                 tables += list(told)

@@ -8,23 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.choose.rates import as_trained
 from innerloop.classify.backbone_evaluation import evaluate_backbone
 from innerloop.classify.backbones import Backbone, open_backbone
-from innerloop.classify.features import TimeLeft
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.resources import available_cores
-from innerloop.experiment.beside import beside
 from innerloop.experiment.data import Data, build_data
-from innerloop.experiment.evaluation import About, keep_evaluation, protocol_of
+from innerloop.experiment.evaluation import About, beside, keep_evaluation
 from innerloop.experiment.fitting import kept_tasks
-from innerloop.experiment.heads import head_protocol
-from innerloop.experiment.judged import Judged
-from innerloop.experiment.kept import KEPT, is_own, own_folder
-from innerloop.experiment.lifetime import begun, ending
+from innerloop.experiment.inner_rate import as_trained
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import check_device, placed
+from innerloop.experiment.picture_record import KEPT, is_own, own_folder
 from innerloop.experiment.pictures import build_kinds
-from innerloop.experiment.pretrained import seen_notes
+from innerloop.experiment.protocol import head_protocol, protocol_of
 from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.judging import backbone_recipe
 from innerloop.experiment.recipe.library import read_recipe, recipe_of
@@ -32,12 +28,12 @@ from innerloop.experiment.recipe.protocols import changed_settings
 from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import typed_keys
-from innerloop.experiment.results import TrainResult
-from innerloop.experiment.run_data import check_data, with_kept_data
-from innerloop.experiment.words import recipe_words
+from innerloop.experiment.results import Judged, TrainResult
+from innerloop.experiment.run_data import check_data, seen_notes, with_kept_data
+from innerloop.experiment.session import begun, ending
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress as RunProgress
-from innerloop.runs.progress import RunLog
+from innerloop.runs.progress import RunLog, TimeLeft
 from innerloop.training.execution.plan import Plan
 
 Say = Callable[[str], None]

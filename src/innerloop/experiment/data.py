@@ -1,15 +1,18 @@
-"""The tasks of a recipe, without a model. Each stream is made when it is first asked for."""
+"""The tasks of a recipe, and what they ask of a network. Each stream is made when first asked for."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 
 from innerloop.core.errors import UserError
+from innerloop.core.types import Task
 from innerloop.data.source import ImageSource
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.pictures import (
-    IMAGE_FAMILIES,
     Scale,
     build_image_sampler,
     build_source,
@@ -19,12 +22,43 @@ from innerloop.experiment.pictures import (
     scale_of,
     training_classes,
 )
-from innerloop.experiment.recipe.protocols import has_hard_tasks
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, has_hard_tasks
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.sizes import Sizes, sizes_of_task
-from innerloop.experiment.words import recipe_words
 from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import Sampler, make_sampler
+
+
+class Sizes(NamedTuple):
+    """What tasks ask of a network. A run keeps it, so that its network can be rebuilt without its data."""
+
+    inputs: tuple[int, ...]
+    outputs: int
+    ways: int
+    rows: int
+    labels: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {**self._asdict(), "inputs": list(self.inputs)}
+
+
+def sizes_from(record: Mapping[str, Any]) -> Sizes:
+    """What :meth:`Sizes.as_dict` gave.
+
+    >>> sizes = Sizes((1, 28, 28), 5, 5, 800, True)
+    >>> sizes_from(sizes.as_dict()) == sizes
+    True
+    """
+    return Sizes(**{**record, "inputs": tuple(record["inputs"])})
+
+
+def sizes_of_task(example: Task, rows: int) -> Sizes:
+    """Sizes from one training task: outputs that tell all its labels apart, or one per column."""
+    y = example.y_support
+    labels = not y.is_floating_point()
+    needed = int(torch.cat([y, example.y_query]).max()) + 1 if labels else y.shape[-1]
+    return Sizes(tuple(example.x_support.shape[1:]), needed, needed, rows, labels)
+
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -1,79 +1,62 @@
-"""Evaluating by a recipe's protocol, and writing the result into the run."""
+"""Evaluating by a recipe's protocol, beside what needs no training, and writing the result into the run."""
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.core.errors import UserError
+import torch
+from torch import Tensor
+
 from innerloop.core.files import write_json_new
-from innerloop.core.losses import get_loss
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation.baselines import Baseline
-from innerloop.evaluation.protocol import kind_of
+from innerloop.evaluation.baselines import Baseline, InitialNetwork, trivial_baselines
 from innerloop.evaluation.scores import Evaluation
-from innerloop.experiment.beside import before_training, beside, wanted
-from innerloop.experiment.data import Data, check_inputs
-from innerloop.experiment.divergence import refuse_not_finite
-from innerloop.experiment.episodes import episodes_of
-from innerloop.experiment.fitting import judge
-from innerloop.experiment.heads import head_protocol
-from innerloop.experiment.judged import AfterSteps, Judged
+from innerloop.experiment.data import Data
+from innerloop.experiment.fitting import by_heads, judge
 from innerloop.experiment.learner import test_steps
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.pictures import IMAGE_FAMILIES, build_kinds
+from innerloop.experiment.messages import refuse_not_finite
+from innerloop.experiment.parts import Parts, check_tasks
 from innerloop.experiment.predictions import keep_predictions
-from innerloop.experiment.pretrained import seen_word
-from innerloop.experiment.recipe.protocols import refuse_mixed_ways, shapes_asked
+from innerloop.experiment.protocol import episodes_of, head_protocol, label, protocol_of
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.run_data import test_digest
+from innerloop.experiment.results import AfterSteps, Judged
 from innerloop.experiment.weights import for_test
-from innerloop.learners.table import uses_head
+from innerloop.nets.hugging_face import is_hugging_face
 from innerloop.runs.manifest import now
 from innerloop.training.execution.plan import Plan
 
 
-def protocol_of(recipe: Recipe, norm: str, weights: str, trained: Recipe | None = None) -> dict[str, Any]:
-    """Everything that a reported number depends on besides the training."""
-    tasks = recipe.tasks
-    pictures = {}
-    if tasks.family in IMAGE_FAMILIES:
-        pictures = {"data": recipe.data.name, "test_classes": test_digest(recipe.data)}
-    return {
-        "tasks": tasks.family,
-        **pictures,
-        **shapes_asked(recipe),
-        "episodes": recipe.eval.episodes,
-        "seed": recipe.eval.seed,
-        **_adaptation(recipe),
-        "norm": norm,
-        "kind": kind_of(norm),
-        "weights": weights,
-        "train_seed": recipe.run.seed,
-        **seen_word(recipe, trained),
-    }
+def beside(
+    recipe: Recipe, data: Data, evaluation: Evaluation, plan: Plan, start: InitialNetwork | None = None
+) -> list[Baseline]:
+    """The baselines beside an evaluation; none without pictures, or if the recipe wants none."""
+    if not wanted(recipe):
+        return []
+    protocol = head_protocol(recipe, "none", recipe.eval.episodes)
+    return trivial_baselines(by_heads(recipe, data, plan), protocol, evaluation, start)
 
 
-def _adaptation(recipe: Recipe) -> dict[str, Any]:
-    """How a task is learned: by the recipe's inner loop, or by a head with its settings."""
-    inner = recipe.inner
-    if recipe.eval.head == "learner":
-        return {
-            "method": inner.method,
-            "inner_steps": test_steps(recipe),
-            "inner_lr": inner.lr,
-            "inner_loss": get_loss(inner.loss).convention,
-            **({"head_start": inner.head_start} if inner.head_start != "learned" else {}),
-            **({"label_orders": recipe.eval.label_orders} if recipe.eval.label_orders > 1 else {}),
-        }
-    told = head_protocol(recipe, "running", 1).as_dict()
-    settings: tuple[str, ...] = ("C", "normalise", "copies", "lr", "steps", "grid", "ensemble")
-    own = {name: told[name] for name in settings if name in told}
-    return {"method": f"{recipe.eval.head} head", "head": recipe.eval.head, **own}
+def wanted(recipe: Recipe) -> bool:
+    """Whether a recipe's result has baselines beside it."""
+    return recipe.tasks.family in IMAGE_FAMILIES and recipe.eval.baselines
+
+
+def before_training(parts: Parts, params: Params) -> InitialNetwork:
+    """The network as it is made, without what a run was started from: that was trained.
+
+    A model of transformers is made with its weights, so that it never is untrained.
+    """
+    like: Tensor = next(iter(params.values()))
+    made = parts.network.init(torch.Generator().manual_seed(parts.recipe.run.seed))
+    first, buffers = ({n: v.to(like.device) for n, v in tree.items()} for tree in made)
+    first = {n: v.to(like.dtype) if v.is_floating_point() else v for n, v in first.items()}
+    name = "pretrained" if is_hugging_face(parts.recipe.model.kind) else "untrained"
+    return InitialNetwork(name, parts.network, first, buffers, *parts.data.scale)
 
 
 def evaluate_parts(
@@ -138,7 +121,7 @@ def keep_evaluation(recipe: Recipe, evaluation: Evaluation, run: Path, about: Ab
     left_out = {"file"} if about.notes is not None else {"file", "notes"}
     content = {name: value for name, value in judged.as_dict().items() if name not in left_out}
     content |= {"scores": evaluation.scores, "time": now()}
-    path = write_json_new(_names(run / "eval", _label(recipe)), content)
+    path = write_json_new(_names(run / "eval", label(recipe)), content)
     if evaluation.predicted:
         keep_predictions(run, path, recipe, data, evaluation.predicted)
     return judged._replace(file=path)
@@ -152,39 +135,6 @@ def _curve(parts: Parts, params: Params, buffers: Buffers, plan: Plan) -> list[t
         return []
     fewer = range(steps) if recipe.eval.curve else range(min(steps, 1))
     return [(n, judge(parts, params, buffers, "test", episodes, plan, n).interval) for n in fewer]
-
-
-def check_tasks(parts: Parts, whose: str) -> None:
-    """Refuses test tasks that the network cannot take, or that have more classes than its head tells apart.
-
-    A head that is not used is not asked: any number of classes goes with ``eval.head`` and with prototypes.
-    """
-    recipe = parts.recipe
-    check_inputs(parts.data, parts.sizes, whose)
-    refuse_mixed_ways(recipe, training=False)
-    if recipe.eval.head != "learner" or not uses_head(recipe.inner.method):
-        return
-    if recipe.tasks.family in IMAGE_FAMILIES:
-        outputs = recipe.model.outputs or parts.sizes.outputs
-        ways = max(kind.ways for kind in build_kinds(recipe, training=False))
-        if ways > outputs:
-            raise UserError(
-                f"{whose} tells {outputs} classes apart, and these tasks have {ways}: set "
-                f"eval.ways={outputs}, or fit a head for every task with eval.head=logistic."
-            )
-
-
-def _label(recipe: Recipe) -> str:
-    tasks, shape = recipe.tasks, shapes_asked(recipe)
-    name = Path(recipe.data.name).name if tasks.family in IMAGE_FAMILIES else tasks.family
-    if "shares" in shape:
-        name += "-mixture"
-    else:
-        name += f"-{shape['ways']}way" if "ways" in shape else ""
-        name += f"-{shape['shots']}shot"
-    how = f"{recipe.inner.method}{test_steps(recipe)}" if recipe.eval.head == "learner" else recipe.eval.head
-    # a leading dash would be read as an option by rm, cat and the like
-    return re.sub(r"[^\w.-]+", "-", f"{name}-{how}").strip("-.")
 
 
 def _names(folder: Path, label: str) -> Iterator[Path]:

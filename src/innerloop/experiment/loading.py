@@ -8,24 +8,22 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from innerloop.choose.rates import as_trained
 from innerloop.core.errors import UserError
 from innerloop.core.resources import available_cores
 from innerloop.core.types import Buffers, Params
-from innerloop.experiment.data import build_data
+from innerloop.experiment.data import Sizes, build_data, sizes_from
+from innerloop.experiment.inner_rate import as_trained
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed
-from innerloop.experiment.pictures import IMAGE_FAMILIES, largest_ways
+from innerloop.experiment.pictures import largest_ways
 from innerloop.experiment.recipe.grammar import Items
-from innerloop.experiment.recipe.judging import NOTHING
 from innerloop.experiment.recipe.library import read_recipe, recipe_of
-from innerloop.experiment.recipe.protocols import changed_settings
-from innerloop.experiment.recipe.rules import unread
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, changed_settings
+from innerloop.experiment.recipe.rules import NOTHING, unread
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, typed_keys
 from innerloop.experiment.run_data import kept_scale, shown_as_trained, shown_words, with_kept_data
-from innerloop.experiment.sizes import Sizes, sizes_from
-from innerloop.experiment.words import recipe_words
 from innerloop.learners.objectives.multitask import PREFIX as HEADS
 from innerloop.runs.checkpoints import DamagedCheckpointError, load_checkpoint
 from innerloop.runs.directory import MANIFEST

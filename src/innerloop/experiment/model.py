@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.losses import get_loss, is_classification, smoothed
 from innerloop.core.types import Loss
+from innerloop.experiment.data import Sizes
 from innerloop.experiment.learner import build_learner, in_label_orders
-from innerloop.experiment.pretrained import check_channels
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, kinds_asked
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.sizes import Sizes
-from innerloop.experiment.targets import check_outputs, check_targets
-from innerloop.experiment.words import recipe_words
 from innerloop.learners.base import Learner
 from innerloop.learners.objectives.base import Objective
 from innerloop.learners.objectives.distillation import Teacher, distilled
@@ -24,10 +22,13 @@ from innerloop.learners.objectives.erm import erm
 from innerloop.learners.objectives.mixed_precision import in_bfloat16
 from innerloop.learners.objectives.multitask import multitask
 from innerloop.learners.objectives.reptile import reptile
+from innerloop.learners.table import needs_labels, uses_head
 from innerloop.nets.factory import BACKBONES, build_backbone
+from innerloop.nets.hugging_face import is_hugging_face
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
+from innerloop.nets.pretrained import PRETRAINED
 
 
 class Model(NamedTuple):
@@ -135,3 +136,36 @@ def _training_ways(recipe: Recipe, sizes: Sizes) -> int:
     if recipe.tasks.family not in IMAGE_FAMILIES:
         return sizes.ways
     return max(kind.ways for kind in kinds_asked(recipe, training=True))
+
+
+def check_targets(recipe: Recipe, labels: bool) -> None:
+    """Refuses losses and methods that cannot work with the targets of the tasks, labels or numbers."""
+    family, inner, problems = recipe.tasks.family, recipe.inner, Problems()
+    kind, fix = ("labels", "cross-entropy") if labels else ("numbers", "mse")
+    for key, loss in (("inner.loss", inner.loss), ("outer.loss", recipe.outer.loss)):
+        if loss is not None and is_classification(get_loss(loss)) != labels:
+            problems.add(f"tasks.family={family} has {kind} as targets: set {key}={fix}, not {loss}.")
+    if needs_labels(inner.method) and not labels:
+        problems.add(
+            f"inner.method={inner.method} tells classes apart, and tasks.family={family} has numbers as "
+            "targets: set inner.method=maml or anil, or take tasks with labels (tasks.family=few-shot)."
+        )
+    problems.refuse()
+
+
+def check_outputs(recipe: Recipe, needed: int, labels: bool) -> None:
+    """Refuses a number of outputs that cannot hold the targets."""
+    asked = recipe.model.outputs
+    by_features = not uses_head(recipe.inner.method) and recipe.outer.objective == "episodic"
+    if asked is None or by_features or asked == needed or (labels and asked > needed):
+        return
+    what = f"{needed} classes to tell apart" if labels else f"targets of {needed} column(s)"
+    raise UserError(
+        f"model.outputs={asked} does not fit tasks with {what}: leave it out, or set model.outputs={needed}."
+    )
+
+
+def check_channels(kind: str, shape: Sequence[int]) -> None:
+    """Refuses grey pictures for a network whose weights and scale are for three channels."""
+    if (kind in PRETRAINED or is_hugging_face(kind)) and len(shape) == 3 and shape[0] != 3:
+        raise UserError(f"model.kind={kind} wants pictures in three channels: set data.colour=rgb.")

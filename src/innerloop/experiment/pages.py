@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from innerloop.experiment.data import build_data
+from innerloop.experiment.learner import test_steps
+from innerloop.experiment.loading import load_run
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.weights import for_test
 from innerloop.report.page import write_page
+from innerloop.report.plots.sinusoid import SinusoidPicture, sinusoid_data
 
 if TYPE_CHECKING:
     from innerloop.report.plots.sinusoid import SinusoidPicture
@@ -17,6 +23,45 @@ def write_report(runs: list[Path], out: Path | None = None) -> Path:
 
 
 def _held_out(run: Path) -> SinusoidPicture | None:
-    from innerloop.experiment.held_out import adapted_data  # imports torch, which other pages do without
+    from innerloop.experiment.pages import adapted_data  # imports torch, which other pages do without
 
     return adapted_data(run)
+
+
+POINTS = 200
+"""Query points that draw the curves."""
+
+
+def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
+    """Truth, predictions and support points of a test episode; None unless it maps one number to one."""
+    loaded = load_run(run)
+    parts, sizes = loaded.parts, loaded.parts.sizes
+    if sizes.labels or sizes.inputs != (1,) or sizes.ways != 1:
+        return None
+    task = parts.data.test.episode(episode)
+    (params, buffers), _ = loaded.weights()
+    grid = build_data(_dense(parts.recipe)).test.episode(episode)
+    steps = test_steps(parts.recipe)
+
+    def curve(n: int) -> list[float]:
+        """Predictions along the inputs after ``n`` inner steps."""
+        learner = parts.learner_after(n)
+        adapted = learner.adapt(*for_test(params, buffers), task.x_support, task.y_support)
+        return learner.predict(adapted, grid.x_query)[0].detach().flatten().tolist()
+
+    return sinusoid_data(
+        grid.x_query.flatten().tolist(),
+        grid.y_query.flatten().tolist(),
+        curve(0),
+        curve(steps),
+        task.x_support.flatten().tolist(),
+        task.y_support.flatten().tolist(),
+        steps,
+    )
+
+
+def _dense(recipe: Recipe) -> Recipe:
+    """The same tasks with many noiseless query points: the truth as a curve."""
+    return recipe.model_copy(
+        update={"tasks": recipe.tasks.model_copy(update={"queries": POINTS, "noise": 0.0})}
+    )

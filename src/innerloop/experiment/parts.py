@@ -9,15 +9,16 @@ import torch
 
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.types import Buffers, Loss, Params
-from innerloop.experiment.data import Data, build_data
+from innerloop.experiment.data import Data, Sizes, build_data, check_inputs
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.model import Model, build_model, check_kind
+from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, refuse_mixed_ways
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.sizes import Sizes
-from innerloop.experiment.teacher import load_teacher
-from innerloop.experiment.weights import first_weights, for_test
-from innerloop.experiment.words import recipe_words
+from innerloop.experiment.weights import first_weights, for_test, load_teacher
 from innerloop.learners.base import Learner
 from innerloop.learners.objectives.base import Objective
+from innerloop.learners.table import uses_head
 from innerloop.nets.network import Network
 from innerloop.training.optimisers import MakeOptimiser, Schedule, make_optimiser, make_schedule
 from innerloop.training.state import TrainState, initial_state
@@ -167,3 +168,23 @@ def check_device(device: str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         line = (str(error).splitlines() or ["unknown"])[0]
         raise UserError(f"run.device={device} does not work here ({line}): use run.device=cpu.") from None
+
+
+def check_tasks(parts: Parts, whose: str) -> None:
+    """Refuses test tasks that the network cannot take, or that have more classes than its head tells apart.
+
+    A head that is not used is not asked: any number of classes goes with ``eval.head`` and with prototypes.
+    """
+    recipe = parts.recipe
+    check_inputs(parts.data, parts.sizes, whose)
+    refuse_mixed_ways(recipe, training=False)
+    if recipe.eval.head != "learner" or not uses_head(recipe.inner.method):
+        return
+    if recipe.tasks.family in IMAGE_FAMILIES:
+        outputs = recipe.model.outputs or parts.sizes.outputs
+        ways = max(kind.ways for kind in build_kinds(recipe, training=False))
+        if ways > outputs:
+            raise UserError(
+                f"{whose} tells {outputs} classes apart, and these tasks have {ways}: set "
+                f"eval.ways={outputs}, or fit a head for every task with eval.head=logistic."
+            )

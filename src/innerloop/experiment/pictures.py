@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from innerloop.core.random import derive_seed
 from innerloop.data.augment import episode_transform, lee2019
-from innerloop.data.layouts.layout import Progress, silent
 from innerloop.data.opening import open_source
+from innerloop.data.pictures import Progress, silent
 from innerloop.data.source import ImageSource
 from innerloop.data.splits import hold_out
-from innerloop.experiment.kept import read_kept, with_kept_splits
-from innerloop.experiment.pretrained import own_scale
-from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES as IMAGE_FAMILIES
-from innerloop.experiment.recipe.protocols import kinds_asked
+from innerloop.experiment.messages import episode_words
+from innerloop.experiment.picture_record import read_kept, with_kept_splits
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, kinds_asked
 from innerloop.experiment.recipe.schema import Data, Recipe
-from innerloop.experiment.words import episode_words
+from innerloop.nets.hugging_face import PREFIX, is_hugging_face, read_preprocessing
+from innerloop.nets.pretrained import PRETRAINED
 from innerloop.tasks.episodes import Kind
 from innerloop.tasks.few_shot import few_shot_sampler, split_classes
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
@@ -34,6 +34,19 @@ class Scale(NamedTuple):
 
     mean: list[float] | None
     std: list[float] | None
+
+
+def own_scale(kind: str) -> tuple[list[float], list[float]] | None:
+    """Mean and deviation that a network wants pictures in 0…1 standardised by; None if it has no wish.
+
+    >>> own_scale("conv4") is None, own_scale("efficientnet-lite0")[0][0] == 127 / 255
+    (True, True)
+    """
+    if kind in PRETRAINED:
+        return PRETRAINED[kind].preprocessing.scale()
+    if is_hugging_face(kind):
+        return read_preprocessing(kind.removeprefix(PREFIX)).scale()
+    return None
 
 
 def open_pictures(data: Data, progress: Progress = silent) -> ImageSource:

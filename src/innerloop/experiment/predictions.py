@@ -14,7 +14,7 @@ from PIL import Image
 
 from innerloop.core.files import json_line, write_text_atomic
 from innerloop.data.source import ImageSource
-from innerloop.evaluation.scores import Predicted
+from innerloop.evaluation.scores import EpisodePredictions
 from innerloop.experiment.data import Data
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.recipe.schema import Recipe
@@ -32,7 +32,7 @@ _EXACT = 40  # up to this side a picture is kept as it is
 
 
 def keep_predictions(
-    run: Path, evaluation: Path, recipe: Recipe, data: Data, given: Sequence[Predicted]
+    run: Path, evaluation: Path, recipe: Recipe, data: Data, given: Sequence[EpisodePredictions]
 ) -> Path:
     """Writes ``predictions/<name of the evaluation>``: what was said of queries, and two tasks in pictures.
 
@@ -69,16 +69,16 @@ def _groups(source: ImageSource, classes: Sequence[int]) -> list[str] | None:
     return None if source.groups is None else [source.group_names[source.groups[c]] for c in classes]
 
 
-def _task(one: Predicted, kind: int, rows: EpisodeRows, place: dict[int, int]) -> dict[str, Any]:
+def _task(one: EpisodePredictions, kind: int, rows: EpisodeRows, place: dict[int, int]) -> dict[str, Any]:
     classes = [place[int(c)] for c in rows.classes[0]]
     return {"episode": one.episode, "kind": kind, "classes": classes, **_said(one)}
 
 
-def _said(one: Predicted) -> dict[str, Any]:
+def _said(one: EpisodePredictions) -> dict[str, Any]:
     return {"labels": one.labels, "said": one.said, "probability": one.probability}
 
 
-def _shown(one: Predicted, rows: EpisodeRows, source: ImageSource) -> dict[str, Any]:
+def _shown(one: EpisodePredictions, rows: EpisodeRows, source: ImageSource) -> dict[str, Any]:
     """A task in pictures: for every class some of its examples, and some queries with what was said."""
     shown = []
     for label in range(min(rows.classes.shape[1], CLASSES)):

@@ -9,11 +9,14 @@ from typing import Any
 
 from innerloop.data.source import ImageSource
 from innerloop.experiment.data import Data
-from innerloop.experiment.kept import KEPT, changes, digest, keep, read_kept, refuse, remark
-from innerloop.experiment.pictures import IMAGE_FAMILIES, Scale, build_source, held_out, plain_source
-from innerloop.experiment.pretrained import own_scale, seen_notes
+from innerloop.experiment.picture_record import KEPT, changes, digest, keep, read_kept, refuse, remark
+from innerloop.experiment.pictures import Scale, build_source, held_out, own_scale, plain_source
+from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
+from innerloop.experiment.recipe.rules import INIT, NOTHING
 from innerloop.experiment.recipe.schema import Data as DataSection
 from innerloop.experiment.recipe.schema import Recipe
+from innerloop.nets.hugging_face import is_hugging_face
+from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, overlap, seen_before
 from innerloop.runs.manifest import read_manifest
 
 
@@ -151,3 +154,25 @@ def _overlap(source: ImageSource, kept: dict[str, Any]) -> list[str]:
 def test_digest(data: DataSection) -> str:
     """Stands for the classes and pictures of the test split."""
     return digest(plain_source(data), "test", data.name)
+
+
+def seen_notes(recipe: Recipe, trained: Recipe | None = None) -> list[str]:
+    """A sentence where pretrained weights have seen the classes that they are judged on."""
+    seen = _seen_by(trained or recipe) if recipe.tasks.family in IMAGE_FAMILIES else None
+    told = overlap(seen, recipe.data.name) if seen else None
+    return [told] if told else []
+
+
+def seen_word(recipe: Recipe, trained: Recipe | None = None) -> dict[str, str]:
+    """The same as an entry of a protocol, for tables: ``yes`` or ``perhaps``; nothing where there is none."""
+    seen = _seen_by(trained or recipe) if recipe.tasks.family in IMAGE_FAMILIES else None
+    word = seen_before(seen, recipe.data.name) if seen else "no"
+    return {} if word == "no" else {"seen": word}
+
+
+def _seen_by(made: Recipe) -> str | None:
+    """What a network had seen before its run; None if it started from nothing that others trained."""
+    kind, start = made.model.kind, INIT if made.outer.objective == NOTHING else made.model.init
+    if is_hugging_face(kind):
+        return UNKNOWN
+    return PRETRAINED[kind].seen if start == INIT and kind in PRETRAINED else None

@@ -229,7 +229,7 @@ Features = Callable[[Tensor], Tensor]
 """Pictures ``(n, C, H, W)`` as the network was trained on → features ``(n, d)``."""
 
 
-class Folded(NamedTuple):
+class FoldedLayer(NamedTuple):
     """A convolution with its norm layer in it."""
 
     weight: Tensor
@@ -245,7 +245,7 @@ class Folded(NamedTuple):
         return F.hardtanh_(y, 0.0, 6.0) if self.active else y
 
 
-def fold(layer: ConvLayer, params: Params, buffers: Buffers) -> Folded:
+def fold(layer: ConvLayer, params: Params, buffers: Buffers) -> FoldedLayer:
     """One layer, turned by 180°; computed in float64, kept in the type of its weights."""
     name = layer.name
     weight, scale, shift = (params[f"{name}.{leaf}"] for leaf in ("weight", "norm.weight", "norm.bias"))
@@ -253,7 +253,7 @@ def fold(layer: ConvLayer, params: Params, buffers: Buffers) -> Folded:
     gain = scale.double() * (var.double() + EPS).rsqrt()
     kernel = (weight.double() * gain[:, None, None, None]).flip((2, 3)).to(weight.dtype)
     bias = (shift.double() - mean.double() * gain).to(weight.dtype)
-    return Folded(
+    return FoldedLayer(
         kernel.contiguous(memory_format=torch.channels_last),
         bias,
         layer.stride,

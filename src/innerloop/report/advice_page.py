@@ -93,7 +93,7 @@ def _group(group: Mapping[str, Any]) -> str:
     return f"{group.get('name')} ({100 * float(group.get('value') or 0):.0f} %)"
 
 
-def advised_view(run: RunData, name: str) -> View:
+def advice_view(run: RunData, name: str) -> View:
     """Everything the template shows of one advice."""
     result, asked = run.result, _part(run.manifest, "asked")
     chosen = _part(result, "recommendation")

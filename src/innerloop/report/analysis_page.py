@@ -12,7 +12,7 @@ from innerloop.report.reproduction_page import result_view
 from innerloop.report.text import View, number
 
 
-def analysed_view(run: RunData, _: str) -> View:
+def analysis_view(run: RunData, _: str) -> View:
     """Everything the template shows of one analysis."""
     result = run.result
     pictures, missing = saved_pictures(run)

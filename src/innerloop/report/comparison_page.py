@@ -18,7 +18,7 @@ OWN = ("name", "description", "run.seed", "run.folder", "run.threads", "run.log_
 SEPARATOR = " · "
 
 
-class Pair(NamedTuple):
+class PairedDifference(NamedTuple):
     """A difference on the same episodes, or the reason why there is none."""
 
     difference: Interval | None
@@ -95,18 +95,18 @@ def same_episodes(first: RunData, second: RunData) -> str:
     return other_episodes(drawn_episodes(a), drawn_episodes(b), ("the reference", "this run"))
 
 
-def pair(run: RunData, reference: RunData) -> Pair:
+def pair(run: RunData, reference: RunData) -> PairedDifference:
     """``run − reference`` over the same episodes, with its interval."""
     reason = same_episodes(reference, run)
     if reason:
-        return Pair(None, reason)
+        return PairedDifference(None, reason)
     a, b = (headline(each) or {} for each in (run, reference))
     ours, theirs = a.get("scores") or [], b.get("scores") or []
     if len(ours) < 2 or len(ours) != len(theirs):
-        return Pair(None, "no scores per episode")
+        return PairedDifference(None, "no scores per episode")
     if not all(isinstance(v, int | float) and math.isfinite(v) for v in [*ours, *theirs]):
-        return Pair(None, "some scores are not finite")
-    return Pair(paired_difference(ours, theirs), "")
+        return PairedDifference(None, "some scores are not finite")
+    return PairedDifference(paired_difference(ours, theirs), "")
 
 
 def verdict(difference: Interval, score: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -17,16 +18,22 @@ from innerloop.report.plots.curves import (
     training_curve_data,
     training_curve_figure,
 )
-from innerloop.report.plots.scores import score_histogram_data, score_histogram_figure
+from innerloop.report.plots.scores import (
+    calibration_data,
+    calibration_figure,
+    score_histogram_data,
+    score_histogram_figure,
+)
 from innerloop.report.plots.sinusoid import SinusoidPicture, sinusoid_figure
 from innerloop.report.plots.style import INK, figure_to_svg
 from innerloop.report.read_run import RunData, flatten, inside
-from innerloop.report.text import interval, number
+from innerloop.report.text import interval, number, percent
 
 LARGE = 1_500_000
 """Bytes of an SVG from which on the PNG beside it is the better picture for a page."""
 PNG = b"\x89PNG\r\n\x1a\n"
 """How every PNG starts."""
+_KINDS = {PNG: "png", b"\xff\xd8\xff": "jpeg"}
 WIDE = 400.0
 """Points of a drawing's width from which on its words are too small on a phone."""
 
@@ -211,3 +218,31 @@ def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | 
 
 def _mean_square(truth: list[float], predicted: list[float]) -> float:
     return sum((a - b) ** 2 for a, b in zip(truth, predicted, strict=True)) / len(truth)
+
+
+def calibration_picture(probability: Sequence[float], right: Sequence[bool], name: str) -> Picture:
+    """How often labels were right against how probable they were called."""
+    data = calibration_data(probability, right)
+    called, true = (sum(values) / len(right) for values in (probability, right))
+    gap = called - true
+    verdict = (
+        "about as sure as it is right" if abs(gap) < 0.02 else "too sure" if gap > 0 else "not sure enough"
+    )
+    words = [
+        f"Labels are called {percent(called)} probable on average, and {percent(true)} are right: "
+        f"on the whole it is {verdict}.",
+        f"Expected calibration error {number(100 * data['error'], 2)} points "
+        f"({len(data['counts'])} bins of equal width).",
+    ]
+    svg = figure_to_svg(calibration_figure(data), f"{name}-calibration", "Calibration", " ".join(words))
+    return Picture("Calibration", words, svg)
+
+
+def address(text: Any) -> str:
+    """A picture in base64 as a ``data:`` address; empty for anything that is neither a PNG nor a JPEG."""
+    try:
+        content = base64.b64decode(str(text), validate=True)
+    except (binascii.Error, ValueError):
+        return ""
+    kind = next((name for start, name in _KINDS.items() if content.startswith(start)), "")
+    return data_address(kind, content) if kind else ""

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_text_atomic
-from innerloop.report.advice_page import advised_view
-from innerloop.report.analysis_page import analysed_view
+from innerloop.report.advice_page import advice_view
+from innerloop.report.analysis_page import analysis_view
 from innerloop.report.comparison_page import comparison_view, labels
 from innerloop.report.figures import HeldOut
 from innerloop.report.landscape_page import landscape_page
 from innerloop.report.read_run import RunData, load_run
 from innerloop.report.render import environment, render
-from innerloop.report.reproduction_page import overview_view, redone_view
+from innerloop.report.reproduction_page import overview_view, reproduction_view
 from innerloop.report.run_page import run_view
-from innerloop.report.search_page import searched_view
+from innerloop.report.search_page import search_view
 from innerloop.report.text import View
 from innerloop.runs.directory import is_run
 from innerloop.runs.pages import MARKER, check_page
@@ -37,10 +37,10 @@ class Maker(NamedTuple):
 
 
 MAKERS = {
-    "reproduce": Maker(redone_view, "reproductions"),
-    "analyze": Maker(analysed_view, "analyses"),
-    "search": Maker(searched_view, "searches"),
-    "advise": Maker(advised_view, "pieces of advice"),
+    "reproduce": Maker(reproduction_view, "reproductions"),
+    "analyze": Maker(analysis_view, "analyses"),
+    "search": Maker(search_view, "searches"),
+    "advise": Maker(advice_view, "pieces of advice"),
 }
 
 
@@ -141,6 +141,6 @@ def own_page(run: RunData) -> str:
         text = make(run.result)
     except ValueError:
         return ""
-    about = environment().get_template("about.html.j2").render(view=analysed_view(run, "r0"))
+    about = environment().get_template("about.html.j2").render(view=analysis_view(run, "r0"))
     head, end, tail = text.rpartition("</body>")
     return (head + about + end + tail).replace("<html", f"{MARKER}\n<html", 1)

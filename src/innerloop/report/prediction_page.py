@@ -12,13 +12,12 @@ from PIL import Image, ImageOps
 
 from innerloop.classify.sureness import copies_lines, covers
 from innerloop.core.formatting import visible_text
-from innerloop.data.layouts.layout import cores
 from innerloop.data.pictures import FORMATS, flatten, in_threads, read_bytes
 from innerloop.report.figures import Picture
 from innerloop.report.plots.scores import learning_curve_data, learning_curve_figure
 from innerloop.report.plots.style import figure_to_svg
 from innerloop.report.render import render
-from innerloop.report.text import View, number
+from innerloop.report.text import View, number, percent
 
 MOST_CLASSES = 20
 """Classes up to which the confusions are a table; of more only the most frequent ones are told."""
@@ -84,17 +83,6 @@ def labelled_page(
 def readable(text: Any) -> str:
     """Text that a page can hold, whatever a file's name is made of and however long it is."""
     return visible_text(text, LONGEST)
-
-
-def percent(value: float) -> str:
-    """A share in per cent, never rounded to a whole that it is not.
-
-    >>> percent(0.5), percent(0.9996), percent(1.0)
-    ('50 %', '99.9 %', '100 %')
-    """
-    if 0.995 <= value < 1:
-        return f"{min(100 * value, 99.9):.1f} %"
-    return f"{100 * value:.0f} %"
 
 
 def _count(n: int, word: str, words: str = "") -> str:
@@ -199,7 +187,7 @@ _QUALITY = 78
 def thumbnails(files: Iterable[Path], room: int) -> list[str]:
     """The first pictures, as many as ``room`` characters hold; empty text for one that cannot be shown."""
     made: list[str] = []
-    for text in in_threads(thumbnail, files, cores()):
+    for text in in_threads(thumbnail, files):
         room -= len(text)
         if room < 0:
             break

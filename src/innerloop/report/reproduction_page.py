@@ -31,7 +31,7 @@ RESUMED = {
 """Of what `innerloop resume` continues: searches and advice."""
 
 
-def redone_view(run: RunData, _: str) -> View:
+def reproduction_view(run: RunData, _: str) -> View:
     """Everything the template shows of one reproduction."""
     result = run.result
     pictures, missing = saved_pictures(run)

@@ -16,17 +16,15 @@ from innerloop.report.figures import (
     histogram_picture,
     training_picture,
 )
-from innerloop.report.predictions import read_predictions
-from innerloop.report.predictions_section import difficulty_tables, labels_view
 from innerloop.report.read_run import (
     RunData,
     course_rows,
-    differing_settings,
     environment_rows,
     flatten,
     headline,
     others,
 )
+from innerloop.report.run_predictions import difficulty_tables, labels_view, read_predictions
 from innerloop.report.text import View, finite_scores, interval, number, protocol_words, when
 
 SKEWED = 3.0
@@ -74,7 +72,7 @@ def run_view(
         "left_out": left_out,
         "labels": labels_view(predictions, evaluation, name, samples) if predictions and evaluation else None,
         "difficulty": difficulty_tables(predictions, evaluation),
-        "settings": settings_rows(run),
+        "settings": settings_rows(run.recipe),
         "plan": plan_view(run.manifest.get("plan")),
         "rate": rate_view(run.manifest.get("rate")),
         "course": course_rows(run),
@@ -180,17 +178,27 @@ def evaluation_row(evaluation: Mapping[str, Any], run: RunData) -> View:
     }
 
 
-def settings_rows(run: RunData) -> list[View]:
-    """Settings that differ from the defaults."""
+def settings_rows(recipe: Mapping[str, Any]) -> list[View]:
+    """Settings that differ from the schema's defaults, where there are any, and what they are about."""
+    from innerloop.experiment.recipe.schema import Recipe
+
+    defaults = flatten(Recipe.model_validate({}).model_dump())
+    about = {
+        f"{section}.{key}": inner.description or ""
+        for section, field in Recipe.model_fields.items()
+        for key, inner in getattr(field.annotation, "model_fields", {}).items()
+    }
     return [
         {
-            "key": row.key,
-            "value": number(row.value),
-            "default": number(row.default) if row.has_default else "–",
-            "about": row.about,
+            "key": key,
+            "value": number(value),
+            "default": number(defaults[key]) if key in defaults else "–",
+            "about": about.get(key, ""),
             "changed": False,
         }
-        for row in differing_settings(run.recipe)
+        for key, value in flatten(recipe).items()
+        if key not in ("name", "description", "run.folder")
+        and not (key in defaults and defaults[key] == value)
     ]
 
 

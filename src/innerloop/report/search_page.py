@@ -13,17 +13,11 @@ from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop.report.plots.choices import prediction_data, prediction_figure, race_data, race_figure
 from innerloop.report.plots.style import figure_to_svg
 from innerloop.report.read_run import RunData
-from innerloop.report.reproduction_page import (
-    RESUMED,
-    cell,
-    protocol_rows,
-    result_view,
-    sentence_view,
-)
+from innerloop.report.reproduction_page import RESUMED, cell, protocol_rows, result_view, sentence_view
 from innerloop.report.text import View, interval, number
 
 
-def searched_view(run: RunData, name: str) -> View:
+def search_view(run: RunData, name: str) -> View:
     """Everything the template shows of one search, or of one validation of scores."""
     result, asked = run.result, run.manifest.get("asked")
     asked = asked if isinstance(asked, Mapping) else {}

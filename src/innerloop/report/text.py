@@ -74,6 +74,17 @@ def interval(mean: float | None, ci95: float | None, score: str = "", signed: bo
     return f"{sign}{abs(mean):.{digits}f} ± {half:.{digits}f}{unit}"
 
 
+def percent(value: float) -> str:
+    """A share in per cent, never rounded to a whole that it is not.
+
+    >>> percent(0.5), percent(0.9996), percent(1.0)
+    ('50 %', '99.9 %', '100 %')
+    """
+    if 0.995 <= value < 1:
+        return f"{min(100 * value, 99.9):.1f} %"
+    return f"{100 * value:.0f} %"
+
+
 def finite_scores(evaluation: Mapping[str, Any]) -> list[float]:
     """The scores per episode that are numbers."""
     scores = evaluation.get("scores") or []

@@ -21,8 +21,7 @@ from innerloop.learners.entry import Variant
 from innerloop.learners.kernel import kernel_learner, regression_tasks
 from innerloop.learners.objectives.base import Objective
 from innerloop.learners.objectives.episodic import episodic
-from innerloop.learners.others import OTHERS
-from innerloop.learners.table import LEARNERS
+from innerloop.learners.table import LEARNERS, OTHERS
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network, apply
 from innerloop.tasks.families import get_family

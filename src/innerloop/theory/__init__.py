@@ -9,10 +9,6 @@ from innerloop.core.lazy import lazy
 if TYPE_CHECKING:
     from innerloop.theory import landscape as landscape
     from innerloop.theory import rate as rate
-    from innerloop.theory.basis import gaussian_basis as gaussian_basis
-    from innerloop.theory.basis import polynomial_basis as polynomial_basis
-    from innerloop.theory.basis import random_matrix as random_matrix
-    from innerloop.theory.basis import spread_centres as spread_centres
     from innerloop.theory.convergence import Rates as Rates
     from innerloop.theory.convergence import common_rate as common_rate
     from innerloop.theory.convergence import linear_distance as linear_distance
@@ -50,7 +46,11 @@ if TYPE_CHECKING:
     from innerloop.theory.landscape.tasks import task_landscape as task_landscape
     from innerloop.theory.rate.linear import FormRate as FormRate
     from innerloop.theory.rate.linear import LinearTasks as LinearTasks
+    from innerloop.theory.rate.linear import gaussian_basis as gaussian_basis
+    from innerloop.theory.rate.linear import polynomial_basis as polynomial_basis
+    from innerloop.theory.rate.linear import random_matrix as random_matrix
     from innerloop.theory.rate.linear import rate_by as rate_by
+    from innerloop.theory.rate.linear import spread_centres as spread_centres
     from innerloop.theory.spectra import DepthStructure as DepthStructure
     from innerloop.theory.spectra import condition as condition
     from innerloop.theory.spectra import depth_structure as depth_structure
@@ -60,7 +60,6 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "innerloop.theory.basis": "gaussian_basis polynomial_basis random_matrix spread_centres",
             "innerloop.theory.convergence": "Rates common_rate linear_distance linear_loss loss_bound rates",
             "innerloop.theory.hardness": (
                 "Hardness head_rate losses_after_steps nearest_neighbour_error rank_correlation rank_tasks"
@@ -74,7 +73,9 @@ else:
                 "PermutedGain PermutedLandscape PermutedSolutions permuted_landscape permuted_task_landscape"
             ),
             "innerloop.theory.landscape.tasks": "Estimate EstimatedSolution TaskLandscape task_landscape",
-            "innerloop.theory.rate.linear": "FormRate LinearTasks rate_by",
+            "innerloop.theory.rate.linear": (
+                "FormRate LinearTasks gaussian_basis polynomial_basis random_matrix rate_by spread_centres"
+            ),
             "innerloop.theory.spectra": "DepthStructure condition depth_structure inverse_gap spectrum",
         },
         rooms="landscape rate",

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from innerloop.training.loop import fit as fit
     from innerloop.training.optimisers import make_optimiser as make_optimiser
     from innerloop.training.optimisers import make_schedule as make_schedule
-    from innerloop.training.reweighted import hard_weights as hard_weights
     from innerloop.training.state import TrainState as TrainState
     from innerloop.training.state import initial_state as initial_state
+    from innerloop.training.task_weights import hard_weights as hard_weights
 else:
     __getattr__, __dir__ = lazy(
         __name__,
@@ -36,7 +36,7 @@ else:
             "innerloop.training.execution.mapping": "map_tasks",
             "innerloop.training.loop": "Validation fit",
             "innerloop.training.optimisers": "make_optimiser make_schedule",
-            "innerloop.training.reweighted": "hard_weights",
+            "innerloop.training.task_weights": "hard_weights",
             "innerloop.training.state": "TrainState initial_state",
         },
     )

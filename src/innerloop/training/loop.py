@@ -21,7 +21,7 @@ from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop.training.execution.ranks import undrawn
+from innerloop.training.execution.ranks import lazy_batch
 from innerloop.training.execution.worker import WorkersError
 from innerloop.training.optimisers import (
     MakeOptimiser,
@@ -30,8 +30,8 @@ from innerloop.training.optimisers import (
     optimiser_tensors,
     restore_optimiser,
 )
-from innerloop.training.reweighted import batch_weights
 from innerloop.training.state import TrainState
+from innerloop.training.task_weights import batch_weights
 
 Log = Callable[[dict[str, Any]], None]
 Save = Callable[[TrainState, tuple[str, ...]], None]
@@ -183,7 +183,7 @@ class _Loop:
         if self.ranks == 1:
             return sampler.batch(step, batch)
         first = step * batch
-        return undrawn(batch, lambda start, stop: sampler.episodes(range(first + start, first + stop)))
+        return lazy_batch(batch, lambda start, stop: sampler.episodes(range(first + start, first + stop)))
 
     def gradient(self, sampler: Sampler, step: int, batch: int) -> Gradient:
         """The meta-gradient on the tasks of a step; refuses losses that are not finite."""

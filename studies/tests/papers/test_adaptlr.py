@@ -24,7 +24,7 @@ from innerloop_studies.papers.adaptlr.shared import (
 from innerloop_studies.papers.adaptlr.table2 import floor
 from innerloop_studies.papers.further import rate_regret
 from innerloop_studies.papers.further.rate_regret import cases
-from innerloop_studies.papers.further.rates import GRID, Case, Entry, Reached, source, summary
+from innerloop_studies.papers.further.rates import GRID, RateEntry, RateProblem, Reached, source, summary
 from innerloop_studies.reproduce import find
 
 DOUBLE = torch.float64
@@ -64,8 +64,8 @@ def test_the_regret_study_runs_on_the_embedded_glyphs_and_remembers(
     assert [row.ours for row in again.rows] == [row.ours for row in first.rows]
 
 
-def regret_entry(case: Case, rate: float, at: float) -> Entry:
-    return Entry(case, [0.5 if r == at else 0.3 for r in GRID], 0.45, rate)
+def regret_entry(case: RateProblem, rate: float, at: float) -> RateEntry:
+    return RateEntry(case, [0.5 if r == at else 0.3 for r in GRID], 0.45, rate)
 
 
 def test_the_stated_uncertainty_is_held_against_the_cases() -> None:
@@ -80,7 +80,7 @@ def test_the_stated_uncertainty_is_held_against_the_cases() -> None:
 
 
 def test_regret_is_read_off_for_other_ways_to_divide() -> None:
-    case = Case("quickdraw", 5, "none", 4)
+    case = RateProblem("quickdraw", 5, "none", 4)
     scores = dict(zip(GRID, [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2], strict=True))
     results = {(case, rate, 0): Reached(score, 0.01, rate, False) for rate, score in scores.items()}
     entry = summary(case, {**results, (case, "auto", 0): Reached(0.45, 0.01, 0.15, False)}, 1)

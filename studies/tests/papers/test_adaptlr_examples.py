@@ -11,7 +11,8 @@ import torch
 
 from innerloop.testing.closeness import CHAINED, SINGLE_SUMMED, SUMMED, assert_close, assert_mean
 from innerloop.theory.rate.estimate import limit_moments
-from innerloop.theory.rate.examples import (
+from innerloop_studies.papers.adaptlr.bernacchia import Excess
+from innerloop_studies.papers.adaptlr.examples import (
     Eigenvalues,
     Traces,
     adapted,
@@ -26,7 +27,6 @@ from innerloop.theory.rate.examples import (
     risks,
     sub_gaussian_norm,
 )
-from innerloop_studies.papers.adaptlr.bernacchia import Excess
 from innerloop_studies.papers.adaptlr.shared import seeded
 
 DOUBLE = torch.float64

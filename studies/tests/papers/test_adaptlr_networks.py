@@ -24,7 +24,6 @@ from innerloop_studies.papers.adaptlr.fig3 import (
     PRINTED,
     PUBLISHED,
     WAYS_OF_CHOOSING,
-    Curve,
 )
 from innerloop_studies.papers.adaptlr.fig3 import recipe_for as fig3_recipe
 from innerloop_studies.papers.adaptlr.fig10 import CASES
@@ -60,18 +59,21 @@ def test_figures_10_and_12_have_one_set_of_settings() -> None:
 def test_figure_10_says_where_the_best_rate_lies() -> None:
     case = next(iter(CASES))
     scores = [scored(3), scored(1), scored(2)]
-    results = adaptlr_fig10.Results(
-        (0.002, 0.02, 0.2), scores, h19=RateRange(0.01, 0.1), ours=RateRange(0.1, 0.3), steps=5, episodes=6
-    )
+    results = {
+        "rates": (0.002, 0.02, 0.2),
+        "scores": scores,
+        "h19": RateRange(0.01, 0.1),
+        "ours": RateRange(0.1, 0.3),
+    }
     inside, ours = adaptlr_fig10._rows(case, results, "paper")
-    outside, _ = adaptlr_fig10._rows(case, results._replace(h19=RateRange(0.03, 0.1)), "paper")
+    outside, _ = adaptlr_fig10._rows(case, {**results, "h19": RateRange(0.03, 0.1)}, "paper")
     assert (inside.holds, outside.holds, ours.holds) == (True, False, False)
 
 
-def curves(**scores: list[float]) -> dict[str, Curve]:
+def curves(**scores: list[float]) -> dict[str, dict[str, list[float]]]:
     names = dict(zip(("default", "printed", "entries", "plain", "ours"), WAYS_OF_CHOOSING, strict=True))
     return {
-        names[name]: Curve([100, 20_000], values, [0.0, 0.0], [1.0, 1.0], [0.0, 0.0], rate=[0.1])
+        names[name]: {"step": [100, 20_000], "score": values, "rate": [0.1]}
         for name, values in scores.items()
     }
 

@@ -8,7 +8,7 @@ import pytest
 
 from innerloop import glyphs
 from innerloop.tasks.hard_groups import groups_of
-from innerloop_studies.papers.further.advice_hardness import Errors, _row, without_half
+from innerloop_studies.papers.further.advice_hardness import _row, without_half
 from innerloop_studies.reproduce import find
 
 
@@ -26,7 +26,7 @@ def test_halves_share_no_group_and_are_swapped() -> None:
 def test_the_row_can_come_out_either_way(order: int, holds: bool) -> None:
     before = {f"group {i}": i / 40 for i in range(20)}
     after = {name: 0.5 + order * error / 2 for name, error in before.items()}
-    found = _row("omniglot", "maml", [Errors(before, after)], "cpu")
+    found = _row("omniglot", "maml", [(before, after)], "cpu")
     assert found.holds is holds
     assert found.ours.startswith("1.00 [1.00" if holds else "-1.00 [")
 

@@ -17,7 +17,6 @@ from innerloop_studies.papers.bridge.pictures import (
     PENALTIES,
     SIZES,
     PictureRun,
-    ValidationPoint,
     Watch,
     Work,
     best_validation,
@@ -25,7 +24,6 @@ from innerloop_studies.papers.bridge.pictures import (
     mean,
     over_seeds,
     percent,
-    picture_run,
     recipe_for,
     settings_of,
     smoke_counts,
@@ -41,7 +39,7 @@ def a_run(accuracy: float, seconds: float = 100.0, rise: float = 10.0) -> Pictur
     """A run whose validation accuracy rises to ``accuracy`` by a point every ``rise`` seconds."""
     points = [accuracy - 0.01 * k for k in range(9, -1, -1)]
     curve = [
-        ValidationPoint(step=i + 1, validation=value, ci95=0.01, seconds=rise * (i + 1))
+        {"step": i + 1, "validation": value, "ci95": 0.01, "seconds": rise * (i + 1)}
         for i, value in enumerate(points)
     ]
     wobble = [0.01 * ((7 * i) % 5 - 2) for i in range(TASKS)]
@@ -126,7 +124,7 @@ def test_table3_tells_who_reaches_metaoptnet_first(rise: float, first: bool) -> 
     runs = {method: [a_run(0.70)] * 3 for method in METHODS}
     runs["MAML"] = [a_run(0.60)] * 3
     runs["MTL"] = [a_run(0.70, rise=rise)] * 3
-    row = bridge_table3._times_row(runs, "paper")
+    row = bridge_table3._times_row(runs)
     assert row.holds == first
     # MTL's curve is within a point of its end at the ninth of ten points
     assert f"MTL {', '.join([f'{0.09 * rise:.2f}'] * 3)}" in row.ours
@@ -135,15 +133,15 @@ def test_table3_tells_who_reaches_metaoptnet_first(rise: float, first: bool) -> 
 
 def test_table5_and_its_footnote_come_out_either_way() -> None:
     table = {f"{p:g}": bridge_table5._over_seeds([a_run(0.7), a_run(0.71)], f"{p:g}") for p in PENALTIES}
-    assert [row.holds for row in bridge_table5._rows(table, "paper")] == [True, False]
+    assert [row.holds for row in bridge_table5._rows(table)] == [True, False]
     backwards = dict(zip(table, list(table.values())[::-1], strict=True))
-    assert not bridge_table5._rows(backwards, "paper")[0].holds
+    assert not bridge_table5._rows(backwards)[0].holds
     runs = {
         Work("cpu", data, "MTL", 0, normalised=unit): a_run(0.7 if unit else 0.6)
         for data in ("cifar-fs", "fc100")
         for unit in (True, False)
     }
-    assert [row.holds for row in bridge_table5._footnote(runs, "paper")] == [True, False]
+    assert [row.holds for row in bridge_table5._footnote(runs)] == [True, False]
 
 
 def test_figure2_comes_out_either_way() -> None:
@@ -151,9 +149,9 @@ def test_figure2_comes_out_either_way() -> None:
         bridge_fig2._point(Work("cpu", "cifar-fs", "MTL", 0), a_run(0.70, seconds), "5", 100.0)
         for seconds in (10.0, 50.0)
     ]
-    easy = bridge_fig2._rows(points, bridge_fig2.Peer(0.69, 100.0), "paper")
+    easy = bridge_fig2._rows(points, {"accuracy": 0.69, "seconds": 100.0}, "paper")
     assert [row.holds for row in easy] == [True, True, True]
-    hard = bridge_fig2._rows(points, bridge_fig2.Peer(0.75, 5.0), "paper")
+    hard = bridge_fig2._rows(points, {"accuracy": 0.75, "seconds": 5.0}, "paper")
     assert not hard[0].holds
 
 
@@ -234,13 +232,13 @@ def test_lengths_batches_and_normalisation_reach_the_recipe() -> None:
 def test_a_run_gives_the_best_weights_scores_and_repeats() -> None:
     work = Work("smoke", "cifar-fs", "MTL", 0)
     kept = trained(**settings_of(work))
-    first, again = picture_run(kept), picture_run(trained(**settings_of(work)))
-    assert first.as_dict() == kept
+    first, again = PictureRun(**kept), PictureRun(**trained(**settings_of(work)))
+    assert first._asdict() == kept
     assert first.scores == again.scores
     assert first.penalties == again.penalties
-    assert [point.step for point in first.curve] == [2, 4]
-    best = max(first.curve, key=lambda point: (point.validation, -point.step))
-    assert first.best_step == best.step
+    assert [point["step"] for point in first.curve] == [2, 4]
+    best = max(first.curve, key=lambda point: (point["validation"], -point["step"]))
+    assert first.best_step == best["step"]
     assert len(first.scores["2"]) == SIZES["smoke"].tests
     assert 0 < mean(first, "2") < 1
     assert first.penalties["0.33"] == first.scores["2"]

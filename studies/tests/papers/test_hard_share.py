@@ -5,8 +5,8 @@ from innerloop_studies.reproduce.rows import Row
 
 
 def test_rows_of_the_study_judge_paired_gains_over_seeds() -> None:
-    def runs(hard: list[float]) -> list[hard_share.Run]:
-        return [hard_share.Run({"hard": [h, h], "easy": [0.8, 0.8], "all": [0.6, 0.6]}, []) for h in hard]
+    def runs(hard: list[float]) -> hard_share.Runs:
+        return [{"scores": {"hard": [h, h], "easy": [0.8, 0.8], "all": [0.6, 0.6]}} for h in hard]
 
     def rows(share: list[float]) -> dict[str, Row]:
         arms = {"plain": runs([0.3, 0.5, 0.4]), "share": runs(share), "weight": runs([0.3, 0.5, 0.4])}

@@ -11,7 +11,7 @@ import pytest
 from innerloop.cli.main import main
 from innerloop_studies.papers.bridge import frozen as bridge_frozen
 from innerloop_studies.papers.further import maml_permutations
-from innerloop_studies.papers.further.head_starts import Judged, Permuted
+from innerloop_studies.papers.further.head_starts import HeadRun, PermutedRun
 
 
 @pytest.mark.parametrize("name", ["bridge-frozen", "maml-permutations"])
@@ -24,15 +24,15 @@ def test_the_smallest_scale_is_as_recorded(name: str, tmp_path: Path, monkeypatc
     assert (tmp_path / told["figure"]).stat().st_size > 10_000
 
 
-def permuted(rows: list[list[float]], averaged: list[float]) -> Permuted:
-    return Permuted(rows, averaged, averaged)
+def permuted(rows: list[list[float]], averaged: list[float]) -> PermutedRun:
+    return PermutedRun(rows, averaged, averaged)
 
 
 @pytest.mark.parametrize(("spread", "holds"), [(0.2, True), (0.02, False)])
 def test_what_is_called_a_huge_variance(spread: float, holds: bool) -> None:
     learned = permuted([[0.5, 0.5 - spread], [0.6 - spread, 0.6]], [0.55, 0.62])
     runs = {"learned": [learned], "one-vector": [permuted([[0.7, 0.7], [0.8, 0.8]], [0.7, 0.8])]}
-    rows = maml_permutations._rows(runs, "cpu")
+    rows = maml_permutations._rows(runs)
     assert rows[0].holds == holds
     assert f"best order less worst {100 * spread:.1f} ± 0.0 points" in rows[0].ours
     better = 0.75 - (0.55 - spread / 2)
@@ -50,8 +50,8 @@ def test_an_order_that_matters_to_equal_rows_is_told() -> None:
 def test_what_is_called_no_drop(lost: float, holds: bool) -> None:
     scores = [0.4, 0.5, 0.6, 0.7]
     runs = {
-        "learned": [Judged(scores, 0.1)],
-        "frozen": [Judged([score - lost for score in scores], 0.0)],
+        "learned": [HeadRun(scores, 0.1)],
+        "frozen": [HeadRun([score - lost for score in scores], 0.0)],
     }
     row = bridge_frozen._drop(runs, "cpu")
     assert row.holds == holds

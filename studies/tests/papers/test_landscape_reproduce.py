@@ -19,7 +19,7 @@ from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.testing.closeness import ROUNDED, assert_close, assert_mean
 from innerloop.theory.landscape.finite import TaskMoments, empirical_maml, empirical_nal
-from innerloop.training.reweighted import weighted_gradient
+from innerloop.training.task_weights import weighted_gradient
 from innerloop_studies.bench import landscape as bench
 from innerloop_studies.papers import figures as plots
 from innerloop_studies.papers.landscape import fig4 as neuron
@@ -71,7 +71,7 @@ def test_figure_8_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_rows_of_table_3_say_their_rule_and_keep_to_it() -> None:
     by_method = {
-        name: table3.Trials(c + 1.9 * d, d, {"2000": e, "500": e + 2.1 * s})
+        name: {"coordinate": c + 1.9 * d, "deviation": d, "errors": {"2000": e, "500": e + 2.1 * s}}
         for name, (c, d, e, s) in table3.PUBLISHED.items()
     }
     rows = [row for row in table3._rows(by_method, 5, "cpu") if "within 2 published" in row.what]
@@ -240,8 +240,8 @@ def test_fs_cifar100_is_trained_as_c5_says() -> None:
         assert shapes["easy"].shots + shapes["easy"].queries == easy
         assert shapes["hard"].shots + shapes["hard"].queries == hard
     assert cifar.shapes("paper") == {"easy": (2, 50, 10), "hard": (20, 5, 10)}
-    assert table2._budget("paper")[:4] == (20_000, 8, 64, "stride")
-    assert table2._budget("paper").pooling == table1._budget("paper").pooling
+    assert table2.BUDGETS["paper"][:4] == (20_000, 8, 64, "stride")
+    assert table2.BUDGETS["paper"].pooling == table1.BUDGETS["paper"].pooling
 
 
 def test_classes_to_test_on_are_of_other_groups() -> None:
@@ -264,11 +264,11 @@ def test_rows_say_what_is_not_as_published() -> None:
     assert "would make it 4%" in table2.deviations("cpu")
     interval = Interval(50.0, 1.0, 3)
     accuracies = {
-        f"{setting} {name}": dict.fromkeys(table1.JUDGED, interval)
+        f"{setting} {name}": dict.fromkeys(images.JUDGED, interval)
         for setting in ("Large", "Small")
         for name in table1.METHODS["cpu"]
     }
-    accuracies["Large MAML by Adam"] = dict.fromkeys(table1.JUDGED, interval._replace(mean=60.0))
+    accuracies["Large MAML by Adam"] = dict.fromkeys(images.JUDGED, interval._replace(mean=60.0))
     rows = {row.what: row for row in table1._rows(accuracies, "cpu", {})[1:]}
     assert all("nearest neighbours" in row.reason for row in rows.values())
     judged = rows["Large: MAML above NAL-10 on test hard tasks, points"]

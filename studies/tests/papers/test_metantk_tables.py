@@ -21,10 +21,8 @@ from innerloop_studies.papers.metantk import table2 as metantk_table2
 from innerloop_studies.papers.metantk.nas import (
     HEADS,
     SEARCHES,
-    Case,
     CaseRun,
-    Searched,
-    Trained,
+    SearchCase,
     carry_out,
     heads_of,
     recipe_of,
@@ -41,8 +39,8 @@ def a_run(one: float, five: float, searched_for: float | None = 100.0, parameter
     wobble = [0.01 * ((7 * i) % 5 - 2) for i in range(TASKS)]
     scores = {"1": [one / 100 + w for w in wobble], "5": [five / 100 + w for w in wobble]}
     cell = to_table(PUBLISHED["metanas"])
-    search = None if searched_for is None else Searched(cell, {}, {}, 30, searched_for, parameters)
-    return CaseRun(cell, search, Trained(300.0, 10, parameters, scores))
+    search = None if searched_for is None else {"seconds": searched_for, "reliability": {}}
+    return CaseRun(cell, search, {"seconds": 300.0, "parameters": parameters, "scores": scores})
 
 
 def table2(monkeypatch: pytest.MonkeyPatch, ours: float, seconds: float = 100.0) -> dict[str, Row]:
@@ -53,7 +51,7 @@ def table2(monkeypatch: pytest.MonkeyPatch, ours: float, seconds: float = 100.0)
         else a_run(60, 70, seconds)
         for case in metantk_table2.cases("cpu")
     }
-    monkeypatch.setattr(metantk_table2, "carry_out", lambda *_: runs)
+    monkeypatch.setattr(metantk_table2.nas, "carry_out", lambda *_: runs)
     reproduction = metantk_table2.run("cpu", lambda _: None)
     assert reproduction.figures
     assert json.loads(json.dumps(reproduction.data))["5 cells"]["Random"]["accuracy"]["1"]["runs"] == 3
@@ -98,7 +96,7 @@ def test_rows_of_table_1_come_out_either_way(monkeypatch: pytest.MonkeyPatch) ->
             "RFS": a_run(60, 70, None, large),
         }
         runs = {case: by_method[case.method] for case in metantk_table1.cases("cpu")}
-        monkeypatch.setattr(metantk_table1, "carry_out", lambda *_: runs)
+        monkeypatch.setattr(metantk_table1.nas, "carry_out", lambda *_: runs)
         return {row.what: row.holds for row in metantk_table1.run("cpu", lambda _: None).rows}
 
     good, middling, bad = rows(61.0, 5000), rows(59.5, 5000), rows(50.0, 2000)
@@ -113,7 +111,7 @@ def test_rows_of_table_1_come_out_either_way(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_searches_and_trainings_have_a_limit() -> None:
-    case = Case("cpu", "cifar-fs", "MetaNTK-NAS", 0)
+    case = SearchCase("cpu", "cifar-fs", "MetaNTK-NAS", 0)
     assert within_limits({case: a_run(60, 70, 599)}).holds
     assert not within_limits({case: a_run(60, 70, 601)}).holds
 
@@ -151,7 +149,7 @@ def test_what_is_asked_of_searches_and_recipes_is_known(scale: str) -> None:
 
 def test_kernels_are_those_of_appendix_e() -> None:
     def kernel(data: str, method: str, cells: int) -> PruneSettings:
-        wanted = search_of(Case("paper", data, method, 0, cells))
+        wanted = search_of(SearchCase("paper", data, method, 0, cells))
         assert wanted is not None
         return METHODS[wanted["method"]].settings._replace(**wanted["settings"])
 
@@ -215,11 +213,11 @@ def test_photographs_are_enlarged_and_split_by_class(tmp_path: Path, monkeypatch
 
 def test_a_case_is_searched_trained_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    case = Case("smoke", "glyphs", "Largest", 0)
+    case = SearchCase("smoke", "glyphs", "Largest", 0)
     outcome = carry_out([case], print)[case]
     assert from_table(outcome.genotype)
     assert outcome.search is not None
-    assert outcome.search.measured > 0
+    assert outcome.search["measured"] > 0
     kept = sorted(path.name for path in (tmp_path / "runs" / "reproduce-parts" / "metantk-nas").iterdir())
     assert len(kept) == 2
     monkeypatch.setattr("innerloop_studies.papers.metantk.nas.search", None)  # it is not called again

@@ -32,6 +32,6 @@ def test_a_diverged_run_of_rate_regret_counts_as_a_guess(monkeypatch: Any) -> No
 
     monkeypatch.setattr(rates, "fitted", lambda recipe: Done)
     monkeypatch.setattr(rates, "judged", lambda outcome: Interval(math.nan, math.nan, 10))
-    outcome = rates.trained(rates.Case("glyphs", 5, "none", 1), 10.0, 0, rates.Size(4, 2, 10))
+    outcome = rates.trained(rates.RateProblem("glyphs", 5, "none", 1), 10.0, 0, (4, 2, 10))
     assert outcome.accuracy == pytest.approx(0.2)
     assert outcome.diverged

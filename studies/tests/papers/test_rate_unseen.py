@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from innerloop_studies.papers.further.rate_unseen import Unseen, _against_rules, _divisor, _rows, cases
-from innerloop_studies.papers.further.rates import GRID, Case, Entry
+from innerloop_studies.papers.further.rates import GRID, RateEntry, RateProblem
 from innerloop_studies.reproduce import find
 
 SCORES = [0.2, 0.2, 0.3, 0.4, 0.5, 0.4, 0.3, 0.2]
@@ -18,7 +18,7 @@ FORMS = {"gradient": 0.2, "trace": 1.8, "gradient, all": 0.1, "trace, all": 0.9}
 
 
 def test_rules_are_read_off_between_the_rates_of_the_grid() -> None:
-    entry = Entry(Case("omniglot", 5, "none", 4, 5), SCORES, auto=0.5, rate=0.3)
+    entry = RateEntry(RateProblem("omniglot", 5, "none", 4, 5), SCORES, auto=0.5, rate=0.3)
     regrets = Unseen(entry, FORMS).rules()
     # the middle is 0.6, the ends 0.2 and 1.8; the root of the steps is 2
     assert regrets["the middle of the bracket"] == pytest.approx(0.0)
@@ -37,7 +37,7 @@ def test_rows_can_come_out_either_way(regret: float, holds: bool) -> None:
     """At every rate but the best the accuracy is lower by the same, and no rule hits the best."""
     scores = [0.5 - regret] * len(GRID)
     scores[-1] = 0.5
-    table = [Unseen(Entry(case, scores, 0.5 - regret, 0.1), FORMS) for case in cases("cpu")]
+    table = [Unseen(RateEntry(case, scores, 0.5 - regret, 0.1), FORMS) for case in cases("cpu")]
     rows = _rows(table)
     assert [row.holds for row in rows[:5]] == [holds] * 5
     assert f"{16 * 2 if holds else 0} of 32 within one" in rows[4].ours
@@ -49,7 +49,7 @@ def test_another_rule_that_would_have_done_better_is_told(best: float, holds: li
     scores = [0.5 if rate == best else 0.2 for rate in GRID]
     forms = {"gradient": 0.15, "trace": 2.4, "gradient, all": 0.01, "trace, all": 0.01}
     table = [
-        Unseen(Entry(Case("omniglot", 5, norm, 4, 5), scores, 0.5, 0.1), forms)
+        Unseen(RateEntry(RateProblem("omniglot", 5, norm, 4, 5), scores, 0.5, 0.1), forms)
         for norm in ("transductive", "none")
     ]
     assert [_against_rules("words", [one]).holds for one in table] == holds
@@ -58,7 +58,7 @@ def test_another_rule_that_would_have_done_better_is_told(best: float, holds: li
 @pytest.mark.parametrize(("every", "holds"), [(0.2, True), (0.9, False), (0.04, False)])
 def test_the_divisor_of_many_steps_is_compared_with_their_root(every: float, holds: bool) -> None:
     forms = {"gradient": 1.0, "trace": 1.0, "gradient, all": every**2, "trace, all": 1.0}
-    table = [Unseen(Entry(case, SCORES, 0.5, 0.3), forms) for case in cases("cpu")]
+    table = [Unseen(RateEntry(case, SCORES, 0.5, 0.3), forms) for case in cases("cpu")]
     told = _divisor(table)
     assert told.holds is holds
     assert f"gradient {1 / every**2:.1f}, trace 1.0, middle {1 / every:.1f}" in told.ours

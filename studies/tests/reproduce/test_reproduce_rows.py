@@ -7,8 +7,9 @@ import pytest
 
 from innerloop.core.statistics import Interval
 from innerloop_studies.papers.further import rate_regret
-from innerloop_studies.papers.further.rates import GRID, Entry
+from innerloop_studies.papers.further.rates import GRID, RateEntry
 from innerloop_studies.papers.landscape import fig8 as landscape_fig8
+from innerloop_studies.papers.landscape import images as landscape_images
 from innerloop_studies.papers.landscape import table1 as landscape_table1
 from innerloop_studies.papers.landscape import table2 as landscape_table2
 from innerloop_studies.reproduce.rows import Row, counts_row, same_row
@@ -39,26 +40,26 @@ def accuracy(number: Numbers) -> Interval:
 
 def table1(number: Numbers) -> list[Row]:
     data = {
-        f"{setting} {method}": {part: accuracy(number) for part in landscape_table1.JUDGED}
+        f"{setting} {method}": {part: accuracy(number) for part in landscape_images.JUDGED}
         for setting in ("Large", "Small")
         for method in landscape_table1.METHODS["smoke"]
     }
-    first = {m: {part: 100 * number() for part in landscape_table1.JUDGED} for m in ("MAML", "NAL-1")}
+    first = {m: {part: 100 * number() for part in landscape_images.JUDGED} for m in ("MAML", "NAL-1")}
     return landscape_table1._rows(data, "smoke", first)
 
 
 def table2(number: Numbers) -> list[Row]:
     data = {
-        f"p={share} {method}": {part: accuracy(number) for part in landscape_table2.JUDGED}
+        f"p={share} {method}": {part: accuracy(number) for part in landscape_images.JUDGED}
         for share in landscape_table2.SHARES
         for method in landscape_table2.METHODS
     }
-    checks = {k: {p: 100 * number() for p in landscape_table2.JUDGED} for k in ("again", "MAML", "NAL")}
+    checks = {k: {p: 100 * number() for p in landscape_images.JUDGED} for k in ("again", "MAML", "NAL")}
     return landscape_table2._rows(data, "smoke", checks)
 
 
 def regret(number: Numbers) -> list[Row]:
-    table = [Entry(case, [number() for _ in GRID], number(), 0.1) for case in rate_regret.cases("smoke")]
+    table = [RateEntry(case, [number() for _ in GRID], number(), 0.1) for case in rate_regret.cases("smoke")]
     return rate_regret._smoke_rows(table, [number() for _ in table])
 
 

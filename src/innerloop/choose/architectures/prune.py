@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -53,17 +53,6 @@ from innerloop.kernels.meta.descent import Descent, check_descent
 from innerloop.nets.cells.genotype import Choices, genotype_of
 
 MOST_REPEATS = 100
-
-_WORDS: dict[str, tuple[str, ...]] = {
-    "kernel": ("metantk", "metantk-anil", "ntk", "none"),
-    "rule": ("ranks", "race"),
-    "weights": ("kaiming", "default"),
-    "redraw": ("repeat", "round"),
-    "data": ("round", "candidate"),
-    "heads": ("common", "own"),
-    "degenerate": ("told", "released"),
-    "mixing": ("mean", "sum"),
-}
 
 
 class PruneSettings(NamedTuple):
@@ -124,11 +113,11 @@ RELEASED = PUBLISHED._replace(
 
 def check_settings(settings: PruneSettings) -> None:
     """Refuses what cannot be meant."""
-    for name, known in _WORDS.items():
-        word = getattr(settings, name)
-        if word not in known:
-            hint = did_you_mean(str(word), known)
-            raise UserError(f"{{{name}}}={word} is unknown{hint}: give {', '.join(known)}.", names=(name,))
+    for name, hint in get_type_hints(PruneSettings).items():
+        word, known = getattr(settings, name), get_args(hint)
+        if get_origin(hint) is Literal and word not in known:
+            meant = did_you_mean(str(word), known)
+            raise UserError(f"{{{name}}}={word} is unknown{meant}: give {', '.join(known)}.", names=(name,))
     if not settings.names:
         raise UserError(
             "without a kernel and without regions there is nothing to prune by: set {regions}=true.",

@@ -308,7 +308,9 @@ def random_search(
     """Random candidates in the order they were drawn."""
     pool = random_pool(space, settings.keep, seed, settings.parameters, settings.tolerance)
     scores = (
-        _scores(space, pool, settings.names, draws, settings.repeats, resources) if settings.names else None
+        score_candidates(space, pool, settings.names, draws, settings.repeats, **resources._asdict())
+        if settings.names
+        else None
     )
     ranked = _ranked(pool, scores, range(len(pool)))
     return SearchOutcome("random", ranked, None, [], scores.seconds if scores else 0.0, 0)
@@ -326,7 +328,7 @@ def shortlist(
             names=("keep",),
         )
     pool = random_pool(space, settings.pool, seed, settings.parameters, settings.tolerance)
-    scores = _scores(space, pool, settings.names, draws, settings.repeats, resources)
+    scores = score_candidates(space, pool, settings.names, draws, settings.repeats, **resources._asdict())
     order = scores.order()
     told = shortlist_reliability(scores, settings.keep, seed)
     ranked = _ranked(pool, scores, order)
@@ -363,26 +365,6 @@ def _top_again(values: NDArray[np.float64], top: list[int], seed: int) -> float:
         for other in other_runs(values, [range(len(values))], seed)
     ]
     return sum(shares) / len(shares)
-
-
-def _scores(
-    space: Space[Any],
-    pool: list[Any],
-    names: tuple[str, ...],
-    draws: Draws,
-    repeats: int,
-    resources: Resources,
-) -> Scores:
-    return score_candidates(
-        space,
-        pool,
-        names,
-        draws,
-        repeats,
-        workers=resources.workers,
-        keep=resources.keep,
-        say=resources.say,
-    )
 
 
 def _ranked(pool: list[Any], scores: Scores | None, order: Any) -> list[RankedCandidate]:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from innerloop.choose.scores.score_table import SCORES as SCORES
     from innerloop.choose.scores.score_table import rank_sums as rank_sums
     from innerloop.choose.scores.scoring import Score as Score
-    from innerloop.choose.scores.scoring import flops as flops
-    from innerloop.choose.scores.scoring import layers as layers
-    from innerloop.choose.scores.scoring import parameters as parameters
     from innerloop.choose.scores.scoring import score as score
+    from innerloop.choose.scores.sizes import flops as flops
+    from innerloop.choose.scores.sizes import layers as layers
+    from innerloop.choose.scores.sizes import parameters as parameters
 else:
     __getattr__, __dir__ = lazy(
         __name__,
@@ -38,7 +38,8 @@ else:
             ),
             "innerloop.choose.scores.gradients": "gradient_norm synflow zico",
             "innerloop.choose.scores.patterns": "Regions linear_regions naswot",
-            "innerloop.choose.scores.scoring": "Score flops layers parameters score",
+            "innerloop.choose.scores.scoring": "Score score",
+            "innerloop.choose.scores.sizes": "flops layers parameters",
             "innerloop.choose.scores.score_table": "SCORES rank_sums",
         },
     )

@@ -144,10 +144,7 @@ class Regions(NamedTuple):
 
 
 class _Rows:
-    """The pattern of every sample of a batch, in bits; long ones are digested on the way.
-
-    Where it is digested depends on the network alone, so that rows of different batches compare.
-    """
+    """The pattern of every sample of a batch, in bits; long ones are digested, at places of the network."""
 
     def __init__(self, samples: int) -> None:
         self.digests: NDArray[np.uint8] = np.empty((samples, 0), np.uint8)

@@ -70,9 +70,9 @@ SCORES: dict[str, ScoreEntry] = {
         "SynFlow", "Tanaka et al. 2020", f"{_HOME}.gradients:synflow", "higher", "shape", mixes=False
     ),
     "zico": ScoreEntry("ZiCo", "Li et al. 2023", f"{_HOME}.gradients:zico", "higher", "batches"),
-    "parameters": ScoreEntry("number of parameters", "", f"{_HOME}.scoring:parameters", "higher", "shape"),
-    "flops": ScoreEntry("FLOPs of one input", "", f"{_HOME}.scoring:flops", "higher", "shape"),
-    "layers": ScoreEntry("number of layers", "", f"{_HOME}.scoring:layers", "higher", "shape"),
+    "parameters": ScoreEntry("number of parameters", "", f"{_HOME}.sizes:parameters", "higher", "shape"),
+    "flops": ScoreEntry("FLOPs of one input", "", f"{_HOME}.sizes:flops", "higher", "shape"),
+    "layers": ScoreEntry("number of layers", "", f"{_HOME}.sizes:layers", "higher", "shape"),
 }
 """Scores by name, in the order of the documentation."""
 

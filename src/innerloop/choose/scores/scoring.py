@@ -6,11 +6,9 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from innerloop.choose.architectures.space import count_layers
 from innerloop.choose.scores.score_table import ScoreEntry, find
 from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss
-from innerloop.core.trees import count
 from innerloop.core.types import Buffers, Params, TaskBatch, all_samples
 from innerloop.nets.network import Network
 
@@ -79,42 +77,3 @@ def _data(entry: ScoreEntry, tasks: TaskBatch) -> tuple[Any, ...]:
         return (pairs,)
     x, y = (torch.cat(column) for column in zip(*pairs, strict=True))
     return (x,) if entry.takes == "inputs" else (x, y)
-
-
-def parameters(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Score:
-    """How many numbers are trained, the last layer's included.
-
-    Args:
-        network: not used.
-        params: what is counted.
-        buffers: not used.
-        shape: not used.
-    """
-    del network, buffers, shape
-    return Score(float(count(params)))
-
-
-def flops(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Score:
-    """Floating-point operations of one input's pass: two for every multiply-add of a layer.
-
-    Convolutions and matrix products count; normalisation, ReLU and pooling do not.
-
-    Args:
-        network: what is scored.
-        params: its parameters.
-        buffers: its buffers.
-        shape: of one input.
-    """
-    return Score(2.0 * count_layers(network, params, buffers, shape).multiply_adds)
-
-
-def layers(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Score:
-    """Convolutions and matrix products in one pass, side by side or in a row.
-
-    Args:
-        network: what is scored.
-        params: its parameters.
-        buffers: its buffers.
-        shape: of one input.
-    """
-    return Score(float(count_layers(network, params, buffers, shape).layers))

@@ -7,8 +7,9 @@ answered at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.importing import Trusted, load_object
@@ -16,6 +17,7 @@ from innerloop.core.importing import Trusted, load_object
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from innerloop.core.types import TaskBatch
     from innerloop.experiment.recipe.flat import FlatSettings
     from innerloop.experiment.recipe.schema import Recipe
 
@@ -65,3 +67,51 @@ def find(name: str) -> Analysis:
         raise UserError(f"there is no analysis '{name}'{hint}: there are {', '.join(ANALYSES)}.")
     analysis: Analysis = load_object(Trusted(f"innerloop.cli.analyses.{name}:ANALYSIS"))
     return analysis
+
+
+class _Wide(Protocol):
+    @property
+    def width(self) -> float: ...
+
+
+def width_is_whole(settings: _Wide) -> str | None:
+    """What is wrong with a width that is neither whole nor infinite."""
+    if math.isinf(settings.width) or settings.width == int(settings.width):
+        return None
+    return f"width={settings.width} is no whole number: give one, or inf"
+
+
+class _Family(Protocol):
+    """Settings that describe a family of tasks."""
+
+    @property
+    def tasks(self) -> str: ...
+    @property
+    def dim(self) -> int | None: ...
+    @property
+    def scale(self) -> str: ...
+
+
+def draw_tasks(
+    family: _Family, n: int, shots: int, queries: int, *, seed: int, split: str = "train"
+) -> TaskBatch:
+    """The first ``n`` tasks of a family in float64; inputs lie on ‖x‖ = √d where ``scale`` says so."""
+    import torch
+
+    from innerloop.tasks.families import get_family, on_sphere
+    from innerloop.tasks.sampler import make_sampler
+
+    options: dict[str, Any] = {} if family.dim is None else {"dim": family.dim}
+    sampler = make_sampler(
+        get_family(family.tasks),
+        seed=seed,
+        split=split,
+        shots=shots,
+        queries=queries,
+        dtype=torch.float64,
+        settings=options,
+    )
+    batch = cast("TaskBatch", sampler.episodes(range(n)))  # of a family all tasks have one shape
+    if family.scale == "sphere":
+        batch = batch._replace(x_support=on_sphere(batch.x_support), x_query=on_sphere(batch.x_query))
+    return batch

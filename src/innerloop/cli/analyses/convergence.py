@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from innerloop.cli.analyses import Analysis, Say
-from innerloop.cli.analyses.kernels import draw_tasks, width_is_whole
+from innerloop.cli.analyses import Analysis, Say, draw_tasks, width_is_whole
 from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.problems import Infinite
 from innerloop.experiment.recipe.rules import Rules

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from innerloop.cli.analyses import Analysis, Say
+from innerloop.cli.analyses import Analysis, Say, draw_tasks, width_is_whole
 from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.problems import Infinite
 from innerloop.experiment.recipe.rules import Rules
@@ -16,20 +16,7 @@ from innerloop.experiment.recipe.schema import Recipe
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from innerloop.core.types import TaskBatch
     from innerloop.theory.kernels import KernelComparison, KernelRepeat
-
-
-class _Wide(Protocol):
-    @property
-    def width(self) -> float: ...
-
-
-def width_is_whole(settings: _Wide) -> str | None:
-    """What is wrong with a width that is neither whole nor infinite."""
-    if math.isinf(settings.width) or settings.width == int(settings.width):
-        return None
-    return f"width={settings.width} is no whole number: give one, or inf"
 
 
 def _splits_have_queries(s: KernelSettings) -> str | None:
@@ -149,42 +136,6 @@ def _draw(s: KernelSettings, repeat: int) -> KernelRepeat:
     net = wide_network(s.network, inputs, int(s.width), s.depth, activation=s.activation)
     params, _ = net.init(torch.Generator().manual_seed(seed % 2**63))
     return KernelRepeat(empirical_kernel(net, {n: p.double() for n, p in params.items()}), train, test)
-
-
-class _Family(Protocol):
-    """Settings that describe a family of tasks."""
-
-    @property
-    def tasks(self) -> str: ...
-    @property
-    def dim(self) -> int | None: ...
-    @property
-    def scale(self) -> str: ...
-
-
-def draw_tasks(
-    family: _Family, n: int, shots: int, queries: int, *, seed: int, split: str = "train"
-) -> TaskBatch:
-    """The first ``n`` tasks of a family in float64; inputs lie on ‖x‖ = √d where ``scale`` says so."""
-    import torch
-
-    from innerloop.tasks.families import get_family, on_sphere
-    from innerloop.tasks.sampler import make_sampler
-
-    options: dict[str, Any] = {} if family.dim is None else {"dim": family.dim}
-    sampler = make_sampler(
-        get_family(family.tasks),
-        seed=seed,
-        split=split,
-        shots=shots,
-        queries=queries,
-        dtype=torch.float64,
-        settings=options,
-    )
-    batch = cast("TaskBatch", sampler.episodes(range(n)))  # of a family all tasks have one shape
-    if family.scale == "sphere":
-        batch = batch._replace(x_support=on_sphere(batch.x_support), x_query=on_sphere(batch.x_query))
-    return batch
 
 
 def heading(s: KernelSettings) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 from pydantic import Field
 
 from innerloop.cli.analyses import Analysis, Say
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.rules import Rules
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.words import recipe_words
 from innerloop.report.landscape_page import GEOGRAPHY, landscape_page
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def run(settings: LandscapeSettings, recipe: Recipe | None, say: Say) -> Landsca
 def _of_recipe(settings: LandscapeSettings, recipe: Recipe, say: Say) -> TaskLandscape | PermutedLandscape:
     """Estimates from the training tasks of a recipe."""
     from innerloop.experiment.data import build_data
-    from innerloop.experiment.model import build_network
-    from innerloop.experiment.targets import check_targets
+    from innerloop.experiment.model import build_network, check_targets
     from innerloop.theory.landscape.features import look_at
     from innerloop.theory.landscape.permuted import permuted_task_landscape
     from innerloop.theory.landscape.tasks import task_landscape

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from innerloop.cli.analyses import Analysis, Say
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.flat import FlatSettings, Readers, When
 from innerloop.experiment.recipe.rules import Rules
 from innerloop.experiment.recipe.schema import LossName
-from innerloop.experiment.words import recipe_words
 from innerloop.learners.table import estimated_rates
 
 if TYPE_CHECKING:
@@ -113,8 +113,9 @@ def run(settings: RateSettings, recipe: Recipe | None, say: Say) -> FormRate | R
 @recipe_words()
 def _for_recipe(settings: RateSettings, recipe: Recipe, say: Say) -> RateCheck:
     from innerloop.choose.rate_advice import judge_rate
-    from innerloop.choose.rates import advice_for, provisional
+    from innerloop.choose.rates import advice_for
     from innerloop.core.losses import get_loss, is_classification
+    from innerloop.experiment.inner_rate import provisional
     from innerloop.experiment.parts import build
 
     tasks = settings.n_tasks if "n_tasks" in settings.model_fields_set else None
@@ -146,7 +147,7 @@ def _features(settings: RateSettings, name: str, samples: int) -> Tensor:
     import torch
 
     from innerloop.core.random import Draws, generator
-    from innerloop.theory.basis import gaussian_basis, polynomial_basis, random_matrix, spread_centres
+    from innerloop.theory.rate.linear import gaussian_basis, polynomial_basis, random_matrix, spread_centres
 
     one = settings.features in ("gaussian", "polynomial")
     shape = (samples, 1 if one else settings.dim)

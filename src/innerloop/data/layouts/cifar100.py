@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
 from innerloop.data.catalogue import ClassList
-from innerloop.data.layouts.layout import Layout, Progress, find_file, where
+from innerloop.data.layouts.layout import Layout, find_file, where
 from innerloop.data.pickles import by_text, load_pickle, text
+from innerloop.data.pictures import Progress
 
 SIZE: Final = 32
 PARTS: Final = ("train", "test")  # few-shot learning divides the classes and uses both parts

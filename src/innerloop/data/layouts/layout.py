@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from innerloop.core.errors import UserError
-from innerloop.core.resources import available_cores
 from innerloop.data.archives import Archive
-from innerloop.data.pictures import BadPictureError, in_threads
+from innerloop.data.pictures import BadPictureError, Progress, in_threads
 
 A = TypeVar("A")
-Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 Fill = Callable[[NDArray[np.uint8], Progress], str | None]
 
 
@@ -29,15 +27,6 @@ class Layout(NamedTuple):
     groups: tuple[int, ...] | None = None
     group_names: tuple[str, ...] = ()
     splits: dict[str, tuple[int, ...]] | None = None
-
-
-def silent(_what: str, _done: int, _total: int) -> None:
-    """No progress shown."""
-
-
-def cores() -> int:
-    """Threads to decode with: those this process may use, at most eight."""
-    return min(8, available_cores())
 
 
 def where(archives: Sequence[Archive]) -> str:
@@ -83,7 +72,7 @@ def fill_from(
                     f"'{name}' in the archive cannot be read as a picture ({error}); get the archive again."
                 ) from None
 
-        for done, (row, picture) in enumerate(in_threads(work, _items(packed), cores()), start=1):
+        for done, (row, picture) in enumerate(in_threads(work, _items(packed)), start=1):
             images[row] = picture
             progress("converting", done, total)
 

@@ -12,8 +12,9 @@ from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
 from innerloop.data.catalogue import ClassList
 from innerloop.data.layouts.imagenet import SIZE, from_files, read_lists
-from innerloop.data.layouts.layout import Layout, Progress, where
+from innerloop.data.layouts.layout import Layout, where
 from innerloop.data.pickles import by_text, load_pickle, text
+from innerloop.data.pictures import Progress
 
 
 def mini_imagenet(archives: Sequence[Archive], classes: ClassList) -> Layout:

@@ -13,8 +13,8 @@ from PIL import Image
 from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
 from innerloop.data.catalogue import ClassList
-from innerloop.data.layouts.layout import Layout, Progress, grouped_rows, where
-from innerloop.data.pictures import BadPictureError, fit_picture, is_picture, open_picture
+from innerloop.data.layouts.layout import Layout, grouped_rows, where
+from innerloop.data.pictures import BadPictureError, Progress, fit_picture, is_picture, open_picture
 
 SIZE: Final = 28
 WHITE: Final = 255

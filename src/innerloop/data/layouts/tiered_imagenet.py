@@ -17,9 +17,9 @@ from innerloop.core.errors import UserError
 from innerloop.data.archives import Archive
 from innerloop.data.catalogue import ClassList
 from innerloop.data.layouts.imagenet import SIZE, decode_84, from_files
-from innerloop.data.layouts.layout import Layout, Progress, cores, find_file, where
+from innerloop.data.layouts.layout import Layout, find_file, where
 from innerloop.data.pickles import by_text, load_pickle, text
-from innerloop.data.pictures import BadPictureError, in_threads
+from innerloop.data.pictures import BadPictureError, Progress, in_threads
 
 BLOCK: Final = 1 << 25  # bytes at a time
 Shape = tuple[int, ...]
@@ -172,7 +172,7 @@ def _pngs(archive: Archive, name: str, expected: int) -> Iterator[NDArray[np.uin
         pictures = load_pickle(file, f"'{name}'")
     if not isinstance(pictures, list) or len(pictures) != expected:
         raise UserError(f"'{name}' does not hold one picture for each of {expected} labels.")
-    return in_threads(partial(_png, name), pictures, cores())
+    return in_threads(partial(_png, name), pictures)
 
 
 def _png(name: str, packed: Any) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from innerloop.experiment.recipe.fitted import fitted_shape, number, pictures_of
 from innerloop.experiment.recipe.grammar import Items, as_items
 from innerloop.experiment.recipe.library import look_at, own_pictures
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, kinds_asked
-from innerloop.experiment.recipe.rules import WITH_WEIGHTS
+from innerloop.experiment.recipe.rules import NOTHING, WITH_WEIGHTS
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe, parse_assignments, typed_keys
 from innerloop.experiment.recipe.trust import admit
@@ -93,9 +93,6 @@ def _shape(recipe: Recipe, classes: int, least: int, typed: set[str]) -> tuple[d
     words = f"{ways}-way {shots}-shot with {number(queries, 'query', 'queries')}"
     return {key: value for key, value in shape.items() if value != getattr(asked, key)}, words
 
-
-NOTHING = "none"
-"""The value of ``outer.objective`` of runs that train nothing."""
 
 _SHOWN = ("augment", "auto", "standardise", "size", "colour")
 """How a run's network was shown its pictures: a backbone has its own way."""

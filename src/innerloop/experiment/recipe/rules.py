@@ -78,6 +78,12 @@ PICTURES = ("few-shot", "supervised")
 WITH_WEIGHTS = ("efficientnet-lite", "hf:", "timm:")
 """Beginnings of ``model.kind`` for networks that others trained, and that say how pictures must look."""
 
+INIT = "pretrained"
+"""The value of ``model.init`` that means published weights."""
+
+NOTHING = "none"
+"""The value of ``outer.objective`` of runs that train nothing."""
+
 
 class Ruled(BaseModel):
     """A model with rules between its settings, which hold for whoever makes one."""
@@ -238,7 +244,7 @@ def _settings_are_the_learners(recipe: Recipe) -> str | None:
 
 def _nothing_is_trained(recipe: Recipe) -> str | None:
     kind, head = recipe.model.kind, recipe.eval.head
-    if recipe.outer.objective != "none":
+    if recipe.outer.objective != NOTHING:
         return None
     lines, trains = [], "outer.objective=none trains nothing"
     if not kind.startswith(WITH_WEIGHTS):
@@ -252,7 +258,7 @@ def _nothing_is_trained(recipe: Recipe) -> str | None:
         lines.append(f"{trains} and fits heads on features, which eval.head={head} does not: set logistic.")
     if recipe.eval.copies:
         lines.append(f"{trains} and computes features of pictures once: leave eval.copies at 0.")
-    if recipe.model.init not in (None, "pretrained"):
+    if recipe.model.init not in (None, INIT):
         lines.append(f"{trains} and takes the weights that come with {kind}: leave model.init out.")
     if recipe.run.ranks > 1:
         lines.append(f"{trains}, and one process judges: leave run.ranks at 1.")
@@ -460,21 +466,20 @@ def _not_judged(keys: Iterable[str], recipe: Recipe) -> dict[str, str]:
     return unread_keys(JUDGED, keys, recipe) | {key: "training" for key in keys if trains(key)}
 
 
-def rate_warning(recipe: Recipe) -> str | None:
-    """What to say of a negative inner rate before it is used; None where there is none.
+def rate_warnings(recipe: Recipe) -> list[str]:
+    """What to say of a negative inner rate before it is used.
 
     Negative rates are allowed: AdaptLR H.5 trains and tests with them.
     """
     inner = recipe.inner
     if not reads(inner.method, "lr") or inner.lr == "auto" or inner.lr >= 0:
-        return None
-    return (
+        return []
+    return [
         f"inner.lr={inner.lr:g} is negative: inner steps climb the loss of the support set, which usually "
         "diverges; leave out the sign unless negative rates are what you study (as AdaptLR H.5 does)."
-    )
+    ]
 
 
 def doubts(recipe: Recipe, typed: Collection[str]) -> list[str]:
     """Warnings about settings that were typed: not wrong, but perhaps not meant."""
-    rate = rate_warning(recipe) if "inner.lr" in typed else None
-    return [*unread(recipe, typed), *([rate] if rate else [])]
+    return [*unread(recipe, typed), *(rate_warnings(recipe) if "inner.lr" in typed else [])]

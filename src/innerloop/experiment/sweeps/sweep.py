@@ -15,6 +15,7 @@ from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.files import write_json_atomic
 from innerloop.core.paths import user_path
 from innerloop.core.resources import available_cores
+from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.settings import recipe_to_toml
 from innerloop.experiment.sweeps.grid import (
     Cell,
@@ -49,7 +50,6 @@ from innerloop.experiment.sweeps.runs import (
 )
 from innerloop.experiment.sweeps.study import SAMPLERS, Study, keep_draws, kept_draws, optuna_problem
 from innerloop.experiment.sweeps.table import SweepResult, check_scores, table_of
-from innerloop.experiment.words import recipe_words
 from innerloop.runs.executors import LOOK, as_finished, open_executor, slots
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.progress import Progress

@@ -1,8 +1,5 @@
 """When MAML is worth it (Landscape): closed forms, many environments at once, estimates from samples."""
 
-from innerloop.theory.landscape.batch import Initialisation as Initialisation
-from innerloop.theory.landscape.batch import Landscape as Landscape
-from innerloop.theory.landscape.batch import compare as compare
 from innerloop.theory.landscape.data import LandscapePrediction as LandscapePrediction
 from innerloop.theory.landscape.data import TaskFits as TaskFits
 from innerloop.theory.landscape.data import bootstrap as bootstrap
@@ -12,8 +9,11 @@ from innerloop.theory.landscape.finite import GaussianTasks as GaussianTasks
 from innerloop.theory.landscape.finite import empirical_maml as empirical_maml
 from innerloop.theory.landscape.finite import empirical_nal as empirical_nal
 from innerloop.theory.landscape.finite import linear_sgd as linear_sgd
+from innerloop.theory.landscape.forms import Initialisation as Initialisation
 from innerloop.theory.landscape.forms import Irreducible as Irreducible
+from innerloop.theory.landscape.forms import Landscape as Landscape
 from innerloop.theory.landscape.forms import adapted_curvature as adapted_curvature
+from innerloop.theory.landscape.forms import compare as compare
 from innerloop.theory.landscape.forms import excess_risk as excess_risk
 from innerloop.theory.landscape.forms import irreducible as irreducible
 from innerloop.theory.landscape.forms import maml_solution as maml_solution

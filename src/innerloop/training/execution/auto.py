@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from innerloop.core.errors import UserError, spelt
+from innerloop.core.errors import UserError, spell
 from innerloop.core.resources import available_cores
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import TaskDirection, TaskLoss
@@ -104,7 +104,7 @@ def choose_plan(
     if best.mode != "vmap" or direction is not None:
         if compile in ("full", "trace"):
             remark = f"{{compile}}={compile} is for {{execution}}=vmap with a gradient; not used here"
-            remarks.append(spelt(remark, ("compile", "execution")))
+            remarks.append(spell(remark, ("compile", "execution")))
     else:
         how, remark = _choose_compile(compile, steps, milliseconds[best.label] / 1000, images)
         remarks.append(remark)
@@ -183,7 +183,7 @@ def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tupl
         return "full", ""
     if images:
         remark = "not compiled: image networks are compiled only with {compile}=full or trace"
-        return "off", spelt(remark, ("compile",))
+        return "off", spell(remark, ("compile",))
     total = steps * eager
     why = f"{total:.0f} s of steps are too few to repay about {COMPILE_SECONDS:.0f} s of compiling"
     long_enough = total * (1 - 1 / COMPILE_SPEEDUP) > COMPILE_SECONDS
@@ -211,7 +211,7 @@ def expected_speedup(wanted: str, steps: int, eager: float, images: bool) -> flo
 def _why(chosen: Plan, milliseconds: dict[str, float], execution: str) -> str:
     table = ", ".join(f"{name} {pace_words(ms)}" for name, ms in milliseconds.items())
     if execution != "auto":
-        return spelt(f"{{execution}}={execution} was asked for ({table} per meta-step)", ("execution",))
+        return spell(f"{{execution}}={execution} was asked for ({table} per meta-step)", ("execution",))
     if milliseconds[chosen.label] > min(milliseconds.values()):
         table = f"more threads inside operations would be less than {THREADS_GAIN:g} times as fast: {table}"
     else:

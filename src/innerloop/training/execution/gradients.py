@@ -21,7 +21,7 @@ from innerloop.core.types import Batch, Buffers, Params, RaggedBatch, Task, Task
 from innerloop.training.execution.gradient_types import Gradient, MetaGradient, TaskDirection, TaskLoss
 from innerloop.training.execution.mapping import ProcessMap, in_processes, map_tasks
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.ranks import ranked
+from innerloop.training.execution.ranks import across_ranks
 
 
 def meta_gradient(
@@ -42,7 +42,7 @@ def meta_gradient(
     """
     plan = plan or Plan()
     if plan.ranks > 1:
-        return ranked(meta_gradient(loss, plan._replace(ranks=1), direction=direction), plan.ranks)
+        return across_ranks(meta_gradient(loss, plan._replace(ranks=1), direction=direction), plan.ranks)
     if direction is not None:
         return _averaged(direction, plan)
     if loss is None:
@@ -152,7 +152,7 @@ def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
         """The gradient of ``total``, and what ``total`` gives besides its value."""
         return torch.func.grad(total, has_aux=True)(params, buffers, batch, *weights)
 
-    step = {"full": compiled, "trace": captured, "off": lambda fn: fn}[plan.compile](whole)
+    step = {"full": compile_whole, "trace": capture, "off": lambda fn: fn}[plan.compile](whole)
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         """The meta-gradient of a batch, chunk by chunk, put together in the order of the tasks."""
@@ -195,7 +195,7 @@ def _weighted(trees: list[Params], shares: list[float]) -> Params:
     return total
 
 
-def compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
+def compile_whole(fn: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.compile`` of the whole second-order function.
 
     The whole function, because ``torch.compile`` has no double backward across its boundary: a compiled
@@ -204,7 +204,7 @@ def compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(fn, fullgraph=True, dynamic=False)
 
 
-def captured(fn: Callable[..., Any]) -> Callable[..., Any]:
+def capture(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Captures the operations of ``fn`` once per input shape, and replays them.
 
     No autograd, no functional transforms and no Python of ours are left in the replay, which makes small

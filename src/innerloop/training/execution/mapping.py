@@ -16,14 +16,14 @@ from innerloop.core.errors import UserError
 from innerloop.core.threads import map_in_threads
 from innerloop.core.types import Batch, Buffers, Params, Task, TaskBatch
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.shared_memory import ALIGNED, TensorLayout, placed, placed_tree
+from innerloop.training.execution.shared_memory import ALIGNED, TensorLayout, layout_of, layouts_of
 from innerloop.training.execution.worker import (
     Answer,
     SharedInputs,
     TaskMessage,
     TensorMessage,
     WorkersError,
-    received,
+    receive,
 )
 from innerloop.training.execution.worker_pool import WorkerPool
 
@@ -141,7 +141,7 @@ class ProcessMap:
             if answer.error is not None:
                 raise _error(answer)
         return [
-            pytree.tree_map(lambda leaf: received(leaf, arena) if _is_tensor(leaf) else leaf, answer.result)
+            pytree.tree_map(lambda leaf: receive(leaf, arena) if _is_tensor(leaf) else leaf, answer.result)
             for answer in answers
         ]
 
@@ -159,8 +159,8 @@ class ProcessMap:
     ) -> tuple[SharedInputs, list[TaskMessage], int]:
         """Where everything goes, and how many bytes that takes."""
         _refuse([*params.values(), *buffers.values(), *(field for task in tasks for field in task)])
-        at, end = placed_tree(params, 0)
-        stored, end = placed_tree(buffers, end)
+        at, end = layouts_of(params, 0)
+        stored, end = layouts_of(buffers, end)
         room = 0
         if self.weights:
             room = LOSS_BYTES + 2 * ALIGNED * (len(at) + len(stored)) + end
@@ -168,7 +168,7 @@ class ProcessMap:
         for number, task in enumerate(tasks):
             fields: list[TensorLayout] = []
             for field in task:
-                fields.append(placed(field, end))
+                fields.append(layout_of(field, end))
                 end = fields[-1].end
             jobs.append(TaskMessage(number, tuple(fields), (end, end + room)))
             end += room

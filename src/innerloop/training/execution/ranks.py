@@ -48,12 +48,12 @@ class _Undrawn(NamedTuple):
     slice: Callable[[int, int], Batch]
 
 
-def undrawn(size: int, draw: Callable[[int, int], Batch]) -> Batch:
-    """A batch of which a rank draws its own tasks only: :func:`ranked` asks it for its size and slices."""
+def lazy_batch(size: int, draw: Callable[[int, int], Batch]) -> Batch:
+    """A batch of which a rank draws its own tasks only: :func:`across_ranks` asks for size and slices."""
     return cast("Batch", _Undrawn(size, draw))
 
 
-def ranked(run: MetaGradient, ranks: int) -> MetaGradient:
+def across_ranks(run: MetaGradient, ranks: int) -> MetaGradient:
     r"""The same meta-gradient with the tasks of a batch divided among ranks.
 
     With :math:`T_r` of the :math:`T` tasks on rank :math:`r`,
@@ -151,14 +151,14 @@ def checksum(tensors: Iterable[Tensor]) -> int:
     return crc
 
 
-def shared_out(
+def map_over_ranks(
     work: Callable[[list[A]], list[tuple[Tensor, ...]]], items: Sequence[A], ranks: int, together: int = ROUND
 ) -> list[tuple[Tensor, ...]]:
     """``work`` on a list of items, divided among ranks; every rank gets all results, in the items' order.
 
     An item is never divided, so what depends on its size does not depend on the number of ranks.
 
-    >>> shared_out(lambda numbers: [(torch.tensor(n),) for n in numbers], [3, 4], 1)
+    >>> map_over_ranks(lambda numbers: [(torch.tensor(n),) for n in numbers], [3, 4], 1)
     [(tensor(3),), (tensor(4),)]
     """
     if ranks == 1:

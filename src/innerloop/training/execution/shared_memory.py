@@ -36,24 +36,24 @@ def _span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
     return 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
 
 
-def placed(tensor: Tensor, start: int) -> TensorLayout:
+def layout_of(tensor: Tensor, start: int) -> TensorLayout:
     """Where a tensor goes, from ``start`` on: with its own strides, and as far beside a multiple of 64 bytes.
 
     Routines of linear algebra look at both, and sum in another order for another layout: a copy gives the
     same numbers to the last bit only if it lies as the original does.
 
-    >>> placed(torch.zeros(2, 3), 100).offset
+    >>> layout_of(torch.zeros(2, 3), 100).offset
     128
     """
     offset = -(-start // ALIGNED) * ALIGNED + tensor.data_ptr() % ALIGNED
     return TensorLayout(offset, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
 
-def placed_tree(tree: Mapping[str, Tensor], start: int) -> tuple[dict[str, TensorLayout], int]:
+def layouts_of(tree: Mapping[str, Tensor], start: int) -> tuple[dict[str, TensorLayout], int]:
     """Places for a dict of tensors from ``start`` on, and where they end."""
     places: dict[str, TensorLayout] = {}
     for name, tensor in tree.items():
-        places[name] = placed(tensor, start)
+        places[name] = layout_of(tensor, start)
         start = places[name].end
     return places, start
 

@@ -22,7 +22,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.resources import keep_freed_memory
 from innerloop.core.threads import forget_pools
 from innerloop.core.types import Task
-from innerloop.training.execution.shared_memory import Arena, TensorLayout, placed
+from innerloop.training.execution.shared_memory import Arena, TensorLayout, layout_of
 
 
 class WorkersError(UserError):
@@ -154,7 +154,7 @@ def _written(result: Any, arena: Arena, slot: tuple[int, int]) -> Any:
         """Puts a tensor into the slot, or wraps its bytes for the pipe if there is no room left."""
         nonlocal start
         tensor = tensor.detach()
-        place = placed(tensor, start)
+        place = layout_of(tensor, start)
         if place.end <= end:
             arena.put(tensor, place)
             start = place.end
@@ -176,7 +176,7 @@ def _pickled(error: Exception) -> bytes:
     return made
 
 
-def received(leaf: TensorLayout | TensorMessage, arena: Arena) -> Tensor:
+def receive(leaf: TensorLayout | TensorMessage, arena: Arena) -> Tensor:
     """A tensor of an answer, on the side that asked; a view of shared memory where it lies there."""
     if isinstance(leaf, TensorLayout):
         return arena.at(leaf)

@@ -214,7 +214,7 @@ class WorkerPool:
         del self._workers[worker.number]
         worker.connection.close()
         worker.process.join()
-        how = ended(worker.process.exitcode)
+        how = describe_exit(worker.process.exitcode)
         if worker.process.pid in self._hung:
             self._hung.discard(worker.process.pid)
             how = f"neither answered nor computed for {HUNG_AFTER:g} seconds and was killed"
@@ -229,12 +229,12 @@ class WorkerPool:
         self._start(worker.number)
 
 
-def ended(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """How a process ended, in words.
 
-    >>> ended(-9)
+    >>> describe_exit(-9)
     'was ended by SIGKILL (kill -9, or a system out of memory)'
-    >>> ended(3)
+    >>> describe_exit(3)
     'ended with exit code 3'
     """
     if code is None or code >= 0:

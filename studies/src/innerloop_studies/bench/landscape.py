@@ -14,7 +14,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
 from innerloop.core.resources import available_cores
-from innerloop.theory.landscape.batch import compare
+from innerloop.theory.landscape.forms import compare
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Comparison, Report, Say
 from innerloop_studies.bench.worker import Spec, Worker

@@ -25,7 +25,7 @@ from innerloop.core.ranks import Rank
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.rank_group import RankGroup, join, leave
-from innerloop.training.execution.ranks import ranked
+from innerloop.training.execution.ranks import across_ranks
 from innerloop_studies.bench import harness, maml, ranks_cost
 from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side
 from innerloop_studies.bench.ranks_cost import Exchange, Link, Step
@@ -256,7 +256,7 @@ def fixed_part(spec: Spec, ranks: int) -> Callable[[], Any]:
         losses = torch.zeros(batch.size) if weights is None else weights
         return Gradient(losses, params, buffers)
 
-    run = ranked(nothing, ranks)
+    run = across_ranks(nothing, ranks)
 
     def call() -> None:
         grads = run(work.params, {}, work.batch).grads

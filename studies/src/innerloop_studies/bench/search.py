@@ -328,7 +328,7 @@ def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Com
 
 def robust_seconds(sizes: dict[str, int], quick: bool) -> Robust:
     """Seconds of the search in this process; if quick, what a few candidates of its first round come to."""
-    from innerloop.choose.architectures.methods import METHODS, search  # no part of a side's memory
+    from innerloop.choose.architectures.search import METHODS, search
 
     if not quick:
         start = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Bars, planes and fields: figures that several papers have."""
+"""Panels, bars, planes and fields: figures that several studies have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from innerloop.report.plots.panels import legend_below, side_by_side
+from innerloop.report.plots.panels import Line, Panel, legend_below, panel, side_by_side
 from innerloop.report.plots.style import COLOURS, INK, TEXT, blank_figure, dress, label
 
 if TYPE_CHECKING:
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 HARD, EASY = COLOURS[1], COLOURS[0]
 NAL, MAML = COLOURS[5], COLOURS[2]
 INKS = {"NAL": NAL, "MAML": MAML, "published": COLOURS[1], "ours": COLOURS[0], "ours, m = 500": COLOURS[3]}
+
+
+def loglog(x: str, y: str, lines: Sequence[Line], **more: Any) -> Panel:
+    """A panel with logarithms on both axes."""
+    return panel(x, y, lines, log_x=True, log_y=True, **more)
 
 
 class Plane(TypedDict):
@@ -97,11 +102,11 @@ def bars_figure(
     height = 0.55 + 0.34 * max(len(group) for group in groups.values())
     columns = columns or len(groups)
     figure, axes = side_by_side(len(groups), columns, 3.5, height)
-    for i, (panel, (name, rows)) in enumerate(zip(axes, groups.items(), strict=True)):
-        panel.grid(visible=False)
+    for i, (place, (name, rows)) in enumerate(zip(axes, groups.items(), strict=True)):
+        place.grid(visible=False)
         names = list(rows)[::-1]
         values, errors = ([rows[n][k] for n in names] for k in (0, 1))
-        panel.barh(
+        place.barh(
             range(len(names)),
             values,
             xerr=[e if e == e else 0 for e in errors],
@@ -111,12 +116,12 @@ def bars_figure(
         )
         for y, (value, error) in enumerate(zip(values, errors, strict=True)):
             edge = value + (error if error == error else 0)
-            panel.annotate(f"  {value:.1f}", (edge, y), va="center", color=INK, fontsize=TEXT - 1)
-        panel.set_yticks(
+            place.annotate(f"  {value:.1f}", (edge, y), va="center", color=INK, fontsize=TEXT - 1)
+        place.set_yticks(
             range(len(names)), names if i % columns == 0 else [""] * len(names), fontsize=TEXT, color=INK
         )
-        panel.set_xlim(0, 113 if unit == "%" else None)
-        label(panel, x=f"accuracy, {unit}" if unit == "%" else unit, y=name)
+        place.set_xlim(0, 113 if unit == "%" else None)
+        label(place, x=f"accuracy, {unit}" if unit == "%" else unit, y=name)
     figure.suptitle(title, color=INK, fontsize=TEXT + 0.5, x=0.01, ha="left")
     return figure
 
@@ -144,14 +149,14 @@ def fields_figure(fields: Sequence[Field], columns: int = 2) -> Figure:
     """Draws loss landscapes over a neuron's two weights; below each, the loss where NAL and MAML end."""
     figure, axes = side_by_side(len(fields), columns, 3.9, 3.9)
     figure.set_layout_engine("constrained", h_pad=0.12)
-    for i, (panel, field) in enumerate(zip(axes, fields, strict=True)):
-        _contours(figure, panel, field)
-        _marks(panel, field)
+    for i, (place, field) in enumerate(zip(axes, fields, strict=True)):
+        _contours(figure, place, field)
+        _marks(place, field)
         losses = ", ".join(f"{value:.3g} at {name}'s point" for name, value in field["at"].items())
-        label(panel, x="first weight" + (f"\nloss {losses}" if losses else ""), y=field["title"])
+        label(place, x="first weight" + (f"\nloss {losses}" if losses else ""), y=field["title"])
         if i % columns == 0:
-            panel.set_ylabel("second weight", color=INK, fontsize=TEXT)
-        panel.set_aspect("equal")
+            place.set_ylabel("second weight", color=INK, fontsize=TEXT)
+        place.set_aspect("equal")
     legend_below(figure, *axes)
     return figure
 

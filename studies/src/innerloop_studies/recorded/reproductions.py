@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from innerloop_studies.papers.bridge import table3
-from innerloop_studies.papers.landscape import table1, table2
+from innerloop_studies.papers.landscape import images, table1, table2
 from innerloop_studies.papers.metantk import table2 as metantk_table2
 from innerloop_studies.recorded import duration, in_pages, interval, read, required, table
 from innerloop_studies.recorded.commands import SCALE
@@ -189,8 +189,8 @@ def bracketed(mean: str, published: float | None) -> str:
 
 def beside_published(mine: Mapping[str, Any], published: Sequence[float]) -> list[str]:
     """Accuracies on easy and hard tasks, each beside the published one."""
-    theirs = dict(zip(table1.JUDGED, published, strict=False))
-    return [bracketed(interval(mine[part]), theirs.get(part)) for part in table1.JUDGED]
+    theirs = dict(zip(images.JUDGED, published, strict=False))
+    return [bracketed(interval(mine[part]), theirs.get(part)) for part in images.JUDGED]
 
 
 @in_pages
@@ -199,11 +199,11 @@ def alphabets() -> str:
     data, settings = data_of("landscape-table1"), ("Large", "Small")
     lines = []
     for arm, about in table1.ARMS.items():
-        optimiser = {"sgd": "SGD", "adam": "Adam"}[about.training.optimiser]
-        lines.append([f"{arm.partition(' ')[0]}, {optimiser} at {power(about.training.rate)}"])
+        optimiser = {"sgd": "SGD", "adam": "Adam"}[about.training[0]]
+        lines.append([f"{arm.partition(' ')[0]}, {optimiser} at {power(about.training[1])}"])
         for setting in settings:
             lines[-1] += beside_published(data[f"{setting} {arm}"], table1.PUBLISHED.get((setting, arm), ()))
-    first, *rest = table1.JUDGED
+    first, *rest = images.JUDGED
     return table(["", *(part for name in settings for part in (f"{name} r_H: {first}", *rest))], lines)
 
 
@@ -228,7 +228,7 @@ def shares() -> str:
             by = method.replace(" by ", ", ") if " by " in method else f"{method}, SGD"
             cells = beside_published(data[f"p={share} {method}"], table2.PUBLISHED.get((share, method), ()))
             lines.append([str(share), by, *cells])
-    return table(("share p of hard tasks", "", *table1.JUDGED), lines)
+    return table(("share p of hard tasks", "", *images.JUDGED), lines)
 
 
 @in_pages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -58,13 +58,32 @@ def same_row(what: str, pairs: Sequence[tuple[float, float]], reason: str = "") 
     return row(what, "the same", said, all(same) and len(set(pairs)) > 1, reason=reason)
 
 
-def row(what: str, paper: Any, ours: Any, holds: bool, *, expected: bool = True, reason: str = "") -> Row:
-    """A row; ``expected`` is what the repository records for this scale.
+def row(
+    what: str,
+    paper: Any,
+    ours: Any,
+    holds: bool | None = None,
+    *,
+    expected: bool = True,
+    fails: str = "",
+    reason: str = "",
+) -> Row:
+    """A row; ``holds`` is ``ours`` where that says it; ``expected`` is what is recorded for this scale.
 
-    A statement that is known to fail has ``expected=False`` and a ``reason``; it is then ok while it fails,
-    and no longer ok once it holds, so that a change in either direction is noticed.
+    A statement that is known to fail has ``expected=False``, or says in ``fails`` why it does; it is then ok
+    while it fails, and no longer ok once it holds, so that a change in either direction is noticed.
 
-    >>> row("gain", 3, 3.1, True).ok, row("bound", "<", ">", False, expected=False, reason="slip").ok
+    >>> row("gain", 3, 3.1, True).ok, row("bound", "<", ">", False, fails="slip").ok
     (True, True)
     """
-    return Row(what, paper, ours, bool(holds), bool(holds) == expected, reason)
+    held = bool(ours if holds is None else holds)
+    return Row(what, paper, ours, held, held == (expected and not fails), fails or reason)
+
+
+def listed(values: Iterable[float], spec: str = ".3g", sep: str = ", ") -> str:
+    """Numbers for people.
+
+    >>> listed([0.5, 1 / 3])
+    '0.5, 0.333'
+    """
+    return sep.join(f"{value:{spec}}" for value in values)

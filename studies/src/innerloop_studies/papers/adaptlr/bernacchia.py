@@ -5,9 +5,7 @@ Figure 2: :math:`n_t = 30` samples to adapt to in training, :math:`n_v = 2` to j
 adapt to in tests, m = 3 tasks, σ = 1, ν = ½, :math:`w_0 = 0`, tests on 50 samples, steps of ½ · mean.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -53,7 +51,7 @@ class Excess(NamedTuple):
     shots: int
 
     @classmethod
-    def drawn(cls, made: torch.Generator, shots: int, queries: int, dim: int, draws: int) -> Excess:
+    def drawn(cls, made: torch.Generator, shots: int, queries: int, dim: int, draws: int) -> Self:
         """From support sets of standard normal inputs."""
         x = torch.randn(draws, shots, dim, generator=made, dtype=torch.float64)
         return cls(torch.linalg.eigvalsh(x.mT @ x / shots).clamp(min=0), queries, shots)

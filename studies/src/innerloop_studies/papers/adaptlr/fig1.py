@@ -1,8 +1,6 @@
 """AdaptLR, Figures 1 and 7: the trajectory of w_m(α) in the plane, its distance to the optima."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,20 +21,6 @@ CASES = {
 }
 
 
-class Case(NamedTuple):
-    """The trajectory over a grid of rates, mean distances to the optima along it, and both at α*_lim."""
-
-    rates: list[float]
-    path: list[list[float]]
-    distance: list[float]
-    optima: list[list[float]]
-    limit: float
-    at_limit: list[float]
-    limit_distance: float
-    nearest: float
-    laws: str
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """All three cases; the newcomers are twenty tasks in one corner whose inputs are three times as large."""
     tasks = {"smoke": 200, "cpu": 500, "paper": 500}[scale]
@@ -45,16 +29,16 @@ def run(scale: str, say: Say) -> Reproduction:
     data: dict[str, Any] = {}
     for i, (name, (inputs, optima)) in enumerate(CASES.items()):
         case = _case(inputs, optima, tasks, seed=i)
-        data[name] = case._asdict()
+        data[name] = case
         rows += _rows(name, case)
         panels += _panels(name, case)
-        say(f"{name}: least mean distance at α = {case.nearest:.4g}, α*_lim = {case.limit:.4g}")
+        say(f"{name}: least mean distance at α = {case['nearest']:.4g}, α*_lim = {case['limit']:.4g}")
     protocol = {"tasks": tasks, "newcomers": 20, "samples": SAMPLES, "seeds": "0, 1, 2 (one draw each)"}
     figure = panels_figure(panels)
     return Reproduction(rows, {"adaptlr-fig1": figure}, data, protocol)
 
 
-def _case(inputs: Law, optima: Law, tasks: int, seed: int) -> Case:
+def _case(inputs: Law, optima: Law, tasks: int, seed: int) -> dict[str, Any]:
     made = seeded(seed)
     features = torch.cat([inputs.draw(made, tasks, SAMPLES, 2), 3 * inputs.draw(made, 20, SAMPLES, 2)])
     corner = 4 + Law("normal", 0, 0.3).draw(made, 20, 2)
@@ -66,59 +50,60 @@ def _case(inputs: Law, optima: Law, tasks: int, seed: int) -> Case:
     distance = _mean_distance(path, a)
     nearest = min(range(len(rates)), key=distance.__getitem__)
     at_limit = trajectory(task_sums(features, a), [limit])
-    return Case(
-        rates=rates,
-        path=path.tolist(),
-        distance=distance,
-        optima=a.tolist(),
-        limit=limit,
-        at_limit=at_limit[0].tolist(),
-        limit_distance=_mean_distance(at_limit, a)[0],
-        nearest=rates[nearest],
-        laws=f"x ~ {inputs}, a ~ {optima}",
-    )
+    return {
+        "rates": rates,
+        "path": path.tolist(),
+        "distance": distance,
+        "optima": a.tolist(),
+        "limit": limit,
+        "at_limit": at_limit[0].tolist(),
+        "limit_distance": _mean_distance(at_limit, a)[0],
+        "nearest": rates[nearest],
+        "laws": f"x ~ {inputs}, a ~ {optima}",
+    }
 
 
 def _mean_distance(points: Tensor, optima: Tensor) -> list[float]:
     return [float((w - optima).norm(dim=1).mean()) for w in points]
 
 
-def _rows(name: str, case: Case) -> list[Row]:
-    start, best, there = case.distance[0], min(case.distance), case.limit_distance
-    falls = case.distance[1] < start
+def _rows(name: str, case: dict[str, Any]) -> list[Row]:
+    start, best, there = case["distance"][0], min(case["distance"]), case["limit_distance"]
+    falls = case["distance"][1] < start
     share = (start - there) / (start - best) if start > best else 0.0
     return [
         row(
             f"{name}: mean distance to task optima falls as α leaves 0",
             "falls",
-            f"{start:.4f} → {case.distance[1]:.4f}",
+            f"{start:.4f} → {case['distance'][1]:.4f}",
             falls,
         ),
         row(
             f"{name}: w_m(α*_lim) takes most of the possible gain in distance",
             "α*_lim is the nearest point",
-            f"{100 * share:.0f} % of the gain; nearest at α = {case.nearest:.4g}, α*_lim = {case.limit:.4g}",
+            f"{100 * share:.0f} % of the gain; nearest at α = {case['nearest']:.4g}, "
+            f"α*_lim = {case['limit']:.4g}",
             share > 0.5,
             reason="holds if α*_lim has more than half of the largest gain; the paper shows no number",
         ),
     ]
 
 
-def _panels(name: str, case: Case) -> list[Panel]:
-    x, y = zip(*case.optima, strict=True)
-    px, py = zip(*case.path, strict=True)
-    where = case.at_limit
+def _panels(name: str, case: dict[str, Any]) -> list[Panel]:
+    x, y = zip(*case["optima"], strict=True)
+    px, py = zip(*case["path"], strict=True)
+    where = case["at_limit"]
     return [
         panel(
             "first coordinate",
-            f"{name}: {case.laws}",
+            f"{name}: {case['laws']}",
             [line("task optima", x, y, dots=True), line("w_m(α)", px, py)],
             [mark("w_r (α = 0)", px[0], py[0]), mark("w_m(α*_lim)", where[0], where[1])],
         ),
         panel(
             "α",
             "mean distance to the task optima",
-            [line("w_m(α)", case.rates, case.distance)],
-            [mark("α*_lim", case.limit)],
+            [line("w_m(α)", case["rates"], case["distance"])],
+            [mark("α*_lim", case["limit"])],
         ),
     ]

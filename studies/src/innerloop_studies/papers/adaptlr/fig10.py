@@ -1,20 +1,18 @@
 """AdaptLR, Figure 10: the heuristic range H.18 with H.19 against the test loss of trained networks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 
 from innerloop.choose.rates import advice_for
-from innerloop.core.statistics import Interval
 from innerloop.core.trees import count
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.report.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.rate.estimate import RateRange, merged_range
 from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
 from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
@@ -23,7 +21,7 @@ TITLE = "AdaptLR, Figure 10: the heuristic range for networks against trained on
 VERSION = 1
 
 
-class Case(NamedTuple):
+class NetworkSetting(NamedTuple):
     """A family with its network, how it is judged, and the rates to try."""
 
     settings: dict[str, Any]
@@ -40,8 +38,10 @@ class Case(NamedTuple):
 
 CASES = {
     # a rate under ½ · mean is twice that under the mean: the same steps are tried in both
-    "(a) quadratic, 1-60-1": Case(QUADRATIC, JUDGED, TASKS, LOSS, (0.002, 0.006, 0.02, 0.06, 0.2, 0.6)),
-    "(b) sine, 1-40-40-1": Case(
+    "(a) quadratic, 1-60-1": NetworkSetting(
+        QUADRATIC, JUDGED, TASKS, LOSS, (0.002, 0.006, 0.02, 0.06, 0.2, 0.6)
+    ),
+    "(b) sine, 1-40-40-1": NetworkSetting(
         {
             "tasks": {"family": "sine", "shots": 10, "queries": 10},
             "model": {"hidden": [40, 40], "weight_var": 1.0},
@@ -80,34 +80,13 @@ STEPS = {"smoke": (20, 20), "cpu": (2000, 500), "paper": (70_000, 70_000)}
 """Of (a), whose meta-steps have few tasks and queries, and of (b)."""
 
 
-class Results(NamedTuple):
-    """Scores along a grid of rates, both ranges, and how long was trained and judged."""
-
-    rates: tuple[float, ...]
-    scores: list[Interval]
-    h19: RateRange
-    ours: RateRange
-    steps: int
-    episodes: int
-
-    @property
-    def best(self) -> float:
-        """The rate of the grid with the least error."""
-        errors = errors_of(self.scores)
-        return self.rates[errors.index(min(errors))]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {**self._asdict(), "scores": [score._asdict() for score in self.scores]}
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """Trains at every rate of a grid; N is the meta-batch, the only number of tasks the setting names."""
     episodes = {"smoke": 50, "cpu": 600, "paper": 10_000}[scale]
-    by_case: dict[str, Results] = {}
+    by_case: dict[str, dict[str, Any]] = {}
     for case, steps in zip(CASES, STEPS[scale], strict=True):
         by_case[case] = results = _case(case, steps, episodes)
-        best, (low, high), ours = results.best, results.h19, results.ours
+        best, (low, high), ours = _best(results), results["h19"], results["ours"]
         say(f"{case}: best {best:g}; H.19 {low:.3g} to {high:.3g}; ours {ours.low:.3g} to {ours.high:.3g}")
     smoke = scale == "smoke"
     rows = [
@@ -124,30 +103,42 @@ def run(scale: str, say: Say) -> Reproduction:
         "inner steps": 1,
         "seed": 0,
     }
-    data = {case: results.as_dict() for case, results in by_case.items()}
+    data = {
+        case: {**results, "scores": [score._asdict() for score in results["scores"]]}
+        for case, results in by_case.items()
+    }
     return Reproduction(rows, {"adaptlr-fig10": panels_figure(panels)}, data, protocol)
 
 
-def _case(case: str, steps: int, episodes: int) -> Results:
+def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
     """Scores along the grid, and both ranges."""
     setting = CASES[case]
-    parts_of = [{"case": case, "rate": rate, "steps": steps, "episodes": episodes} for rate in setting.grid]
-    scores = [kept_score(value) for value in compute_parts("adaptlr-fig10", VERSION, scored, parts_of)]
+    jobs = [{"case": case, "rate": rate, "steps": steps, "episodes": episodes} for rate in setting.grid]
+    scores = [kept_score(value) for value in compute_parts("adaptlr-fig10", VERSION, scored, jobs)]
     parts = build(recipe_for(case, 0.01, steps, episodes))
     h19 = merged_range(setting.batch, setting.shots, count(parts.params), loss=setting.loss)
-    ours = advice_for(parts)
-    return Results(setting.grid, scores, h19, RateRange(ours.low, ours.high), steps, episodes)
+    advice = advice_for(parts)
+    given = {"rates": setting.grid, "scores": scores, "h19": h19, "ours": RateRange(advice.low, advice.high)}
+    return {**given, "steps": steps, "episodes": episodes}
 
 
-def _smoke_rows(case: str, results: Results) -> list[Row]:
+def _best(results: dict[str, Any]) -> float:
+    """The rate of the grid with the least error."""
+    errors = errors_of(results["scores"])
+    return float(results["rates"][errors.index(min(errors))])
+
+
+def _smoke_rows(case: str, results: dict[str, Any]) -> list[Row]:
     """Twenty steps teach nothing: what was computed is checked."""
-    again = [scored(case, rate, results.steps, results.episodes)["mean"] for rate in results.rates[:2]]
-    pairs = list(zip(errors_of(results.scores)[:2], again, strict=True))
+    again = [
+        scored(case, rate, results["steps"], results["episodes"])["mean"] for rate in results["rates"][:2]
+    ]
+    pairs = list(zip(errors_of(results["scores"])[:2], again, strict=True))
     return [same_row(f"{case}: training once more gives the same errors, at two rates", pairs)]
 
 
-def _rows(case: str, results: Results, scale: str) -> list[Row]:
-    best, (low, high), ours = results.best, results.h19, results.ours
+def _rows(case: str, results: dict[str, Any], scale: str) -> list[Row]:
+    best, (low, high), ours = _best(results), results["h19"], results["ours"]
     return [
         row(
             f"{case}: the range of H.18 and H.19 contains the best rate",
@@ -166,11 +157,11 @@ def _rows(case: str, results: Results, scale: str) -> list[Row]:
     ]
 
 
-def _panel(case: str, results: Results) -> Panel:
-    errors, (low, high) = errors_of(results.scores), results.h19
+def _panel(case: str, results: dict[str, Any]) -> Panel:
+    errors, (low, high) = errors_of(results["scores"]), results["h19"]
     finite = [i for i, error in enumerate(errors) if math.isfinite(error)]
-    half = [results.scores[i].ci95 for i in finite]
-    rates = [results.rates[i] for i in finite]
-    curve = line(f"{results.steps} meta-steps", rates, [errors[i] for i in finite], half=half)
+    half = [results["scores"][i].ci95 for i in finite]
+    rates = [results["rates"][i] for i in finite]
+    curve = line(f"{results['steps']} meta-steps", rates, [errors[i] for i in finite], half=half)
     title = f"{case}: error after one step (shaded: H.19)"
-    return panel("α", title, [curve], span=(low, high), log_x=True, log_y=True)
+    return loglog("α", title, [curve], span=(low, high))

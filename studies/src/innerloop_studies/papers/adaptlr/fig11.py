@@ -1,8 +1,6 @@
 """AdaptLR, Figure 11: Bernacchia's mixed linear regression; the same α throughout, or one fixed."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -25,53 +23,15 @@ CONVENTION = 2.0
 """Bernacchia's step has no 2 (½ · mean): his rate is twice that of the mean without ½."""
 
 
-class Suggested(NamedTuple):
-    """The best training rates without spread of tasks, without noise, and with both."""
-
-    no_spread: float
-    no_noise: float
-    both: float
-
-
-class Curves(NamedTuple):
-    """Test losses along the rates for every way, and means of the loss without adaptation and of H.1."""
-
-    rates: list[float]
-    by_way: dict[str, dict[str, list[float]]]
-    before: float
-    estimate: float
-    suggested: Suggested
-
-    @property
-    def best(self) -> dict[str, float]:
-        """The rate with the least loss, for every way."""
-        return {way: self.rates[one["mean"].index(min(one["mean"]))] for way, one in self.by_way.items()}
-
-    def near(self, rate: float) -> int:
-        """The place of the grid nearest to a rate."""
-        return min(range(len(self.rates)), key=lambda i: abs(self.rates[i] - rate))
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "rates": self.rates,
-            **self.by_way,
-            "before": self.before,
-            "estimate": self.estimate,
-            "best": self.best,
-            "range": dict(zip(("ν = 0", "σ = 0", "both"), self.suggested, strict=True)),
-        }
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """Least squares over 40 tasks, judged on fresh ones, averaged over repetitions."""
     repeats = {"smoke": 20, "cpu": 200, "paper": 1000}[scale]
     rates = torch.linspace(-0.6, 0.6, 49, dtype=torch.float64).tolist()
     curves = _curves(rates, repeats)
-    best = curves.best
+    best = curves["best"]
     say(
         f"same α: best {best['same']:.3g}; test rate {FIXED}: best training rate {best['fixed test']:.3g}; "
-        f"training rate {FIXED}: best test rate {best['fixed training']:.3g}; H.1 {curves.estimate:.3g}"
+        f"training rate {FIXED}: best test rate {best['fixed training']:.3g}; H.1 {curves['estimate']:.3g}"
     )
     protocol = {
         "n_t": TRAIN_SHOTS,
@@ -90,18 +50,18 @@ def run(scale: str, say: Say) -> Reproduction:
         "that are best to first order in 1/m without spread of tasks and without noise",
     }
     figures = {"adaptlr-fig11": panels_figure(_panels(curves), columns=2)}
-    return Reproduction([*_rows(curves), *_second_rows(curves)], figures, curves.as_dict(), protocol)
+    return Reproduction([*_rows(curves), *_second_rows(curves)], figures, curves, protocol)
 
 
-def _suggested() -> Suggested:
-    excess = Excess.drawn(seeded(0), TRAIN_SHOTS, QUERIES, DIM, 4000)
-    return Suggested(excess.least(0, 1), excess.least(1, 0), excess.least(NU, SIGMA))
+def _nearest(curves: dict[str, Any], rate: float) -> int:
+    """The place of the grid nearest to a rate."""
+    return min(range(len(curves["rates"])), key=lambda i: abs(curves["rates"][i] - rate))
 
 
-def _rows(curves: Curves) -> list[Row]:
-    best, same = curves.best, curves.by_way["same"]["mean"]
-    losses = {way: min(one["mean"]) for way, one in curves.by_way.items()}
-    near = curves.near(curves.estimate)
+def _rows(curves: dict[str, Any]) -> list[Row]:
+    best, same = curves["best"], curves["same"]["mean"]
+    losses = {way: min(curves[way]["mean"]) for way in WAYS}
+    near = _nearest(curves, curves["estimate"])
     return [
         row(
             "same α in training and testing: the best is positive",
@@ -112,8 +72,8 @@ def _rows(curves: Curves) -> list[Row]:
         row(
             "same α: the estimate is near the best",
             "near",
-            f"H.1 {curves.estimate:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
-            f"least {min(same):.4g}, without adaptation {curves.before:.4g}",
+            f"H.1 {curves['estimate']:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
+            f"least {min(same):.4g}, without adaptation {curves['before']:.4g}",
             same[near] < 1.05 * min(same),
             reason="H.1 knows neither noise nor a mean of w; holds if within 5 % of the least loss",
         ),
@@ -146,13 +106,13 @@ def _rows(curves: Curves) -> list[Row]:
     ]
 
 
-def _second_rows(curves: Curves) -> list[Row]:
-    low, high, both = curves.suggested
-    fixed, same = curves.by_way["fixed test"]["mean"], curves.by_way["same"]["mean"]
-    at_ends = [fixed[curves.near(rate)] for rate in (low, high)]
-    at_estimate = same[curves.near(curves.estimate)]
-    step = curves.rates[1] - curves.rates[0]
-    best = curves.best["fixed test"]
+def _second_rows(curves: dict[str, Any]) -> list[Row]:
+    low, high, both = curves["range"].values()
+    fixed, same = curves["fixed test"]["mean"], curves["same"]["mean"]
+    at_ends = [fixed[_nearest(curves, rate)] for rate in (low, high)]
+    at_estimate = same[_nearest(curves, curves["estimate"])]
+    step = curves["rates"][1] - curves["rates"][0]
+    best = curves["best"]["fixed test"]
     return [
         row(
             f"second row: with the test rate at {FIXED} the best training rate lies in Bernacchia's range",
@@ -172,13 +132,13 @@ def _second_rows(curves: Curves) -> list[Row]:
     ]
 
 
-def _panels(curves: Curves) -> list[Panel]:
+def _panels(curves: dict[str, Any]) -> list[Panel]:
     def curve(way: str, name: str = "test loss") -> Line:
-        return line(name, curves.rates, curves.by_way[way]["mean"], curves.by_way[way]["half"])
+        return line(name, curves["rates"], curves[way]["mean"], curves[way]["half"])
 
-    best, suggested = curves.best, curves.suggested
-    ends = [mark("no spread of tasks", suggested.no_spread), mark("no noise", suggested.no_noise)]
-    estimate = mark("H.1", curves.estimate)
+    best, (no_spread, no_noise, _) = curves["best"], curves["range"].values()
+    ends = [mark("no spread of tasks", no_spread), mark("no noise", no_noise)]
+    estimate = mark("H.1", curves["estimate"])
     return [
         panel("α (½ · mean)", "same α in training and testing", [curve("same")], [estimate]),
         panel(
@@ -210,7 +170,7 @@ def _draw(seed: int, count: int, shots: int) -> tuple[TaskBatch, Sums]:
     )
 
 
-def _curves(rates: list[float], repeats: int) -> Curves:
+def _curves(rates: list[float], repeats: int) -> dict[str, Any]:
     losses: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     before, estimates = [], []
     for seed in range(repeats):
@@ -231,4 +191,12 @@ def _curves(rates: list[float], repeats: int) -> Curves:
         return {"mean": table.mean(0).tolist(), "half": (1.96 * table.std(0) / repeats**0.5).tolist()}
 
     by_way = {way: summary(values) for way, values in losses.items()}
-    return Curves(rates, by_way, sum(before) / repeats, sum(estimates) / repeats, _suggested())
+    excess = Excess.drawn(seeded(0), TRAIN_SHOTS, QUERIES, DIM, 4000)
+    return {
+        "rates": rates,
+        **by_way,
+        "before": sum(before) / repeats,
+        "estimate": sum(estimates) / repeats,
+        "best": {way: rates[one["mean"].index(min(one["mean"]))] for way, one in by_way.items()},
+        "range": {"ν = 0": excess.least(0, 1), "σ = 0": excess.least(1, 0), "both": excess.least(NU, SIGMA)},
+    }

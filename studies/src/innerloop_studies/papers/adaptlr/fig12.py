@@ -1,7 +1,5 @@
 """AdaptLR, Figure 12: deep quadratic regression with five inner steps; is the best rate positive?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """AdaptLR, Figure 6 and the two examples of appendix E: α*_lim from moments, exactly."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -9,16 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
-from innerloop.theory.rate.examples import (
-    counts,
-    independent_traces,
-    normal_moments,
-    polynomial_traces,
-    printed_g1,
-    printed_polynomial_traces,
-    printed_single_sample,
-)
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.papers.adaptlr import examples
+from innerloop_studies.papers.figures import loglog
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "AdaptLR, Figure 6 and Examples 1 and 2 (appendix E): α*_lim from moments, exactly"
 VERSION = 1
@@ -29,7 +20,7 @@ SIZE = 5
 """Dimension along the variances."""
 
 MOMENTS: dict[str, list[float]] = {
-    "normal": [float(m) for m in normal_moments(7, 1.0)],
+    "normal": [float(m) for m in examples.normal_moments(7, 1.0)],
     "uniform": [1, 0, 1, 0, 9 / 5, 0, 27 / 7],
     "±1": [1, 0, 1, 0, 1, 0, 1],
 }
@@ -40,7 +31,11 @@ DIMS, LARGE = [1, 2, 5, 10, 20, 50], 2000
 
 def coefficients() -> dict[str, list[int]]:
     """Figure 6's g₁, g₂ and g₃: how many terms each moment has at d = :data:`DIM`."""
-    return {"g1": counts((1, 1), DIM), "g2": counts((3, 1, 2), DIM), "g3": counts((1, 1, 1), DIM)}
+    return {
+        "g1": examples.counts((1, 1), DIM),
+        "g2": examples.counts((3, 1, 2), DIM),
+        "g3": examples.counts((1, 1, 1), DIM),
+    }
 
 
 def polynomials(dims: list[int]) -> dict[str, Any]:
@@ -53,11 +48,13 @@ def polynomials(dims: list[int]) -> dict[str, Any]:
     return {
         "variances": [float(v) for v in VARIANCES],
         "dims": dims,
-        "along σ²": rates(polynomial_traces, [SIZE], VARIANCES),
-        "along d, σ² = 1": rates(polynomial_traces, dims, one),
-        "along d, σ² = 0.1": rates(polynomial_traces, dims, [Fraction(1, 10)]),
-        "as printed, d = 3": {k: v[0] for k, v in rates(printed_polynomial_traces, [3], one).items()},
-        "exact, d = 3": {k: v[0] for k, v in rates(polynomial_traces, [3], one).items()},
+        "along σ²": rates(examples.polynomial_traces, [SIZE], VARIANCES),
+        "along d, σ² = 1": rates(examples.polynomial_traces, dims, one),
+        "along d, σ² = 0.1": rates(examples.polynomial_traces, dims, [Fraction(1, 10)]),
+        "as printed, d = 3": {
+            k: v[0] for k, v in rates(examples.printed_polynomial_traces, [3], one).items()
+        },
+        "exact, d = 3": {k: v[0] for k, v in rates(examples.polynomial_traces, [3], one).items()},
     }
 
 
@@ -65,9 +62,9 @@ def matrices() -> dict[str, Any]:
     """Rates of Example 2 by law of the entries, from sums over coinciding indices."""
     laws = {
         name: {
-            "printed, K = 1": printed_single_sample(moments),
-            "exact, K = 1": [independent_traces(moments, 1, d).rate for d in DIMS],
-            "large": independent_traces(moments, LARGE, LARGE).rate,
+            "printed, K = 1": examples.printed_single_sample(moments),
+            "exact, K = 1": [examples.independent_traces(moments, 1, d).rate for d in DIMS],
+            "large": examples.independent_traces(moments, LARGE, LARGE).rate,
             "E[Y⁴]/E[Y⁶]": moments[4] / moments[6],
         }
         for name, moments in MOMENTS.items()
@@ -95,7 +92,11 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _figure_rows(counted: dict[str, list[int]]) -> list[Row]:
     g1, g2, g3 = counted.values()
-    same = all(printed_g1(d, i) == g for d in range(1, DIM + 1) for i, g in enumerate(counts((1, 1), d)))
+    same = all(
+        examples.printed_g1(d, i) == g
+        for d in range(1, DIM + 1)
+        for i, g in enumerate(examples.counts((1, 1), d))
+    )
     small = [i for i, g in enumerate(g1) if g2[2 * i] <= g]
     return [
         row(
@@ -118,8 +119,7 @@ def _figure_rows(counted: dict[str, list[int]]) -> list[Row]:
             f"not for E[x^k], k = {', '.join(str(2 * i) for i in small)}; larger for the other "
             f"{len(g1) - len(small)}",
             not small,
-            expected=False,
-            reason="the lowest moments have as many terms; they decide where σ → 0",
+            fails="the lowest moments have as many terms; they decide where σ → 0",
         ),
     ]
 
@@ -147,17 +147,13 @@ def _example_1(example: dict[str, Any]) -> list[Row]:
                 "O(1/σ²): slope −1",
                 f"slope {slopes[0]:.2g} at the smallest σ², where α → ½; {slopes[-1]:.2f} at the largest",
                 abs(slopes[0] + 1) < 0.1,
-                expected=False,
-                reason="E[x⁰] = 1 stands above and below (E.6 leaves it out); the order is 0, and 1 − d for "
+                fails="E[x⁰] = 1 stands above and below (E.6 leaves it out); the order is 0, and 1 − d for "
                 "large σ². As an upper bound O(1/σ²) is true and says nothing",
             )
         )
     for v, expected in (("1", (True, True)), ("0.1", (True, False))):
         for (name, rates), holds in zip(example[f"along d, σ² = {v}"].items(), expected, strict=True):
-            ours = (
-                ", ".join(f"{rate:.3g}" for rate in rates[:5])
-                + f" for d = 1 … 5; {rates[-1]:.2g} at the last"
-            )
+            ours = listed(rates[:5]) + f" for d = 1 … 5; {rates[-1]:.2g} at the last"
             what = f"Example 1, σ² = {v}, {name}: α*_lim falls as d grows"
             reason = "" if holds else "it rises from d = 1 to 2 and from 3 to 4, by less than a hundredth"
             rows.append(row(what, "inverse relationship", ours, _falls(rates), expected=holds, reason=reason))
@@ -168,7 +164,7 @@ def _example_1(example: dict[str, Any]) -> list[Row]:
         "its indices make S_jm S_jl S_jl; the trace of a cube is S_jm S_ml S_lj. Rows above use the trace"
     )
     what = "Example 1, d = 3, σ² = 1: E.4 is tr E[S³]"
-    return [*rows, row(what, "equal", ours, same, expected=False, reason=reason)]
+    return [*rows, row(what, "equal", ours, same, fails=reason)]
 
 
 def _ratios(example: dict[str, Any]) -> dict[str, list[float]]:
@@ -195,16 +191,14 @@ def _example_2(example: dict[str, Any]) -> list[Row]:
             "equal",
             "exact / printed: " + ", ".join(f"{n} {r[-1]:.3f}" for n, r in ratio.items()),
             all(math.isclose(r[-1], 1) for r in ratio.values()),
-            expected=False,
-            reason="E.12 drops all terms with two or three columns: E S² has d² of them, E S³ has d³",
+            fails="E.12 drops all terms with two or three columns: E S² has d² of them, E S³ has d³",
         ),
         row(
             f"Example 2, K = d = {LARGE}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
             "the same factor for all laws",
             "α*_lim / that: " + ", ".join(f"{n} {share[n]:.3f} (α*_lim {large[n]:.4f})" for n in share),
             constant,
-            expected=False,
-            reason="only E[Y²] is left in the limit: K(K + d) / 2(K² + 3Kd + d²)E[Y²], 0.2 here for all",
+            fails="only E[Y²] is left in the limit: K(K + d) / 2(K² + 3Kd + d²)E[Y²], 0.2 here for all",
         ),
     ]
 
@@ -220,7 +214,7 @@ def _panels(six: dict[str, list[int]], one: dict[str, Any], two: dict[str, Any])
     return [
         some(g1=six["g1"], g2=six["g2"]),
         some(g1=six["g1"], g3=six["g3"]),
-        panel("σ²", f"Example 1: α*_lim, d = {SIZE}", sigma, log_x=True, log_y=True),
+        loglog("σ²", f"Example 1: α*_lim, d = {SIZE}", sigma),
         panel("d", "Example 1: α*_lim, σ² = 1", dims, log_y=True),
-        panel("d", "Example 2, K = 1: exact / printed α*_lim", single, log_x=True, log_y=True),
+        loglog("d", "Example 2, K = 1: exact / printed α*_lim", single),
     ]

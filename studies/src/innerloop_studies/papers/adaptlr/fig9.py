@@ -1,16 +1,15 @@
 """AdaptLR, Figure 9: α*_lim against the true optimum for pairs of distributions, Gaussian basis."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from innerloop.report.plots.panels import line, mark, panel, panels_figure
-from innerloop.theory.basis import gaussian_basis, spread_centres
 from innerloop.theory.rate.estimate import bounds, limit_moments
 from innerloop.theory.rate.forms import best_rate, risk_curve, task_sums
+from innerloop.theory.rate.linear import gaussian_basis, spread_centres
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
@@ -36,25 +35,6 @@ NOTES = {
 """What a row adds to how it was decided."""
 
 
-class Case(NamedTuple):
-    """Training losses along the rates, α*_lim, the optimum, and the loss at α*_lim above the least."""
-
-    rates: list[float]
-    losses: list[float]
-    limit: float
-    best: float
-    excess: float
-
-
-def zipf(made: torch.Generator, *shape: int) -> Tensor:
-    """P(k) ∝ k^−s on 1 … 1000."""
-    weights = torch.arange(1, 1001, dtype=torch.float64) ** -ZIPF
-    count = 1
-    for n in shape:
-        count *= n
-    return (torch.multinomial(weights, count, replacement=True, generator=made) + 1).double().reshape(shape)
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """One draw of N tasks per case; the optimum is found by search on the training loss (H.3)."""
     tasks = {"smoke": 500, "cpu": 3000, "paper": 3000}[scale]
@@ -62,42 +42,42 @@ def run(scale: str, say: Say) -> Reproduction:
     data: dict[str, Any] = {}
     for i, (name, (inputs, ends, optima)) in enumerate(CASES.items()):
         made = seeded(i)
-        features = gaussian_basis(
-            inputs.draw(made, tasks, SAMPLES, 1), spread_centres(*ends, DIM), (ends[1] - ends[0]) / DIM
-        )
+        x = inputs.draw(made, tasks, SAMPLES, 1)
+        features = gaussian_basis(x, spread_centres(*ends, DIM), (ends[1] - ends[0]) / DIM)
         a = zipf(made, tasks, DIM) if optima is None else optima.draw(made, tasks, DIM)
-        case = _case(features, a)
-        data[name] = case._asdict()
-        ratio = case.limit / case.best
-        say(f"{name}: α*_lim = {case.limit:.4g}, optimum {case.best:.4g}")
+        data[name] = case = _case(features, a)
+        limit, best, excess = case["limit"], case["best"], case["excess"]
+        say(f"{name}: α*_lim = {limit:.4g}, optimum {best:.4g}")
         rows.append(
             row(
                 f"{name}: α*_lim is close to the optimum",
                 "–" if name == SHIFTED else "close",
-                f"α*_lim {case.limit:.4g}, optimum {case.best:.4g} (ratio {ratio:.2f}); "
-                f"loss {case.excess:.2%} above the least",
-                case.excess < 0.05,
+                f"α*_lim {limit:.4g}, optimum {best:.4g} (ratio {limit / best:.2f}); "
+                f"loss {excess:.2%} above the least",
+                excess < 0.05,
                 reason="holds if the loss at α*_lim is within 5 % of the least"
                 + NOTES.get(name.split()[0], ""),
             )
         )
-        panels.append(
-            panel(
-                "α",
-                f"{name}: loss of w_m(α)",
-                [line("training loss", case.rates, case.losses)],
-                [mark("α*_lim", case.limit), mark("optimum", case.best)],
-            )
-        )
+        marks = [mark("α*_lim", limit), mark("optimum", best)]
+        curve = line("training loss", case["rates"], case["losses"])
+        panels.append(panel("α", f"{name}: loss of w_m(α)", [curve], marks))
     protocol = {"tasks": tasks, "samples": SAMPLES, "dimension": DIM, "width": "range / d", "seeds": "0 … 4"}
     return Reproduction(rows, {"adaptlr-fig9": panels_figure(panels)}, data, protocol)
 
 
-def _case(features: Tensor, optima: Tensor) -> Case:
+def zipf(made: torch.Generator, *shape: int) -> Tensor:
+    """P(k) ∝ k^−s on 1 … 1000."""
+    weights = torch.arange(1, 1001, dtype=torch.float64) ** -ZIPF
+    drawn = torch.multinomial(weights, math.prod(shape), replacement=True, generator=made)
+    return (drawn + 1).double().reshape(shape)
+
+
+def _case(features: Tensor, optima: Tensor) -> dict[str, Any]:
     sums = task_sums(features, optima)
     limit, highest = limit_moments(features).rate, bounds(features).high
     rates = torch.linspace(0, min(highest, 2.5 * limit), 41, dtype=torch.float64).tolist()
     losses = risk_curve(sums, rates)
     best = best_rate(sums, highest)
     least, there = risk_curve(sums, [best, limit])
-    return Case(rates, losses, limit, best, there / least - 1)
+    return {"rates": rates, "losses": losses, "limit": limit, "best": best, "excess": there / least - 1}

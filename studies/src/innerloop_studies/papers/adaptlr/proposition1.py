@@ -1,17 +1,17 @@
 """AdaptLR, Proposition 1: the gap between the population risk of one draw and its mean, against N."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from innerloop.report.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.rate.estimate import limit_moments
-from innerloop.theory.rate.examples import Eigenvalues, adapted, epsilon, gap_bound, risks, sub_gaussian_norm
+from innerloop_studies.papers.adaptlr import examples
+from innerloop_studies.papers.adaptlr.examples import Eigenvalues
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "AdaptLR, Proposition 1: the gap of the population risk to its mean, against N"
@@ -40,10 +40,15 @@ def run(scale: str, say: Say) -> Reproduction:
         gaps[name] = _gaps(pool, rate, counts, draws, made)
         say(f"{name} = {rate:.3g}: 95 % of gaps below {gaps[name]['gap'][-1]:.3g} at N = {counts[-1]}")
     bound, corrected = (
-        [gap_bound(known, low / 2, SAMPLES, DIM, n, gaps[INSIDE]["norm"], CHANCE, squared) for n in counts]
+        [
+            examples.gap_bound(known, low / 2, SAMPLES, DIM, n, gaps[INSIDE]["norm"], CHANCE, squared)
+            for n in counts
+        ]
         for squared in (False, True)
     )
-    by_rate = {str(rate): epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)}
+    by_rate = {
+        str(rate): examples.epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)
+    }
     results = {
         "counts": counts,
         "limit": limit,
@@ -69,20 +74,20 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.Generator) -> dict[str, Any]:
     """For every N: 95 % quantiles of |L_m(w_m) − its mean|, the mean, and that above its limit."""
-    population = adapted(pool, rate).mean(0)
+    population = examples.adapted(pool, rate).mean(0)
     gaps, means = [], []
     for n in counts:
         each = []
         for _ in range(draws):
-            matrices = adapted(INPUTS.draw(made, n, SAMPLES, DIM), rate)
-            each.append(risks(matrices, OPTIMA.draw(made, n, DIM), population, SAMPLES, OPTIMA.b**2))
+            matrices = examples.adapted(INPUTS.draw(made, n, SAMPLES, DIM), rate)
+            each.append(examples.risks(matrices, OPTIMA.draw(made, n, DIM), population, SAMPLES, OPTIMA.b**2))
         table = torch.tensor(each, dtype=torch.float64)
         gaps.append(float((table[:, 0] - table[:, 1]).abs().quantile(1 - CHANCE)))
         means.append(float(table[:, 1].mean()))
-    u = torch.einsum("nij,nj->ni", adapted(pool, rate), OPTIMA.draw(made, len(pool), DIM))
+    u = torch.einsum("nij,nj->ni", examples.adapted(pool, rate), OPTIMA.draw(made, len(pool), DIM))
     limit = OPTIMA.b**2 * float(population.trace()) / SAMPLES
     excess = [mean - limit for mean in means]
-    return {"rate": rate, "gap": gaps, "mean": means, "excess": excess, "norm": sub_gaussian_norm(u)}
+    return {"rate": rate, "gap": gaps, "mean": means, "excess": excess, "norm": examples.sub_gaussian_norm(u)}
 
 
 def _slope(counts: list[int], gaps: list[float]) -> float:
@@ -155,8 +160,7 @@ def _range_row(limit: float, low: float, high: float) -> Row:
         "in the range",
         f"α*_lim {limit:.3g}; the range is below {low:.3g} and above {high:.3g}",
         limit < low or limit > high,
-        expected=False,
-        reason="it never does: K/2λ_S ≤ α*_lim ≤ K/2λ_I, and the gap of B.13 contains all of that. Theorem 1 "
+        fails="it never does: K/2λ_S ≤ α*_lim ≤ K/2λ_I, and the gap of B.13 contains all of that. Theorem 1 "
         "itself holds in adaptlr-fig8",
     )
 
@@ -169,8 +173,7 @@ def _epsilon_row(values: dict[str, float]) -> Row:
         f"ε = {first:.3g} at 0, {near:.3g} just below the first end of B.13, {far:.3g} and {further:.3g} "
         "at ten and a hundred times the second",
         near < first and further < far,
-        expected=False,
-        reason="ε has poles at both ends of B.13: it rises up to the first, falls as α⁻² beyond the second",
+        fails="ε has poles at both ends of B.13: it rises up to the first, falls as α⁻² beyond the second",
     )
 
 
@@ -180,18 +183,10 @@ def _panels(results: Results) -> list[Panel]:
     guide = line("1/N", counts, [start * counts[0] / n for n in counts])
     bound = [line("(3.4) as printed", counts, inside["bound"]), line("with ε", counts, inside["corrected"])]
     return [
-        panel(
-            "number of tasks N",
-            "α*_lim: 95 % quantile of the gap",
-            [line("gap", counts, gap), guide],
-            log_x=True,
-            log_y=True,
-        ),
-        panel(
+        loglog("number of tasks N", "α*_lim: 95 % quantile of the gap", [line("gap", counts, gap), guide]),
+        loglog(
             "number of tasks N",
             "half the proof's end: gap and bound",
             [line("gap", counts, inside["gap"]), *(one for one in bound if math.isfinite(one["y"][0]))],
-            log_x=True,
-            log_y=True,
         ),
     ]

@@ -1,7 +1,5 @@
 """What the reproductions of AdaptLR (Zou et al. 2022) share: drawing data, Grams of wide nets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,17 +1,14 @@
 """AdaptLR's statements without a figure: both corollaries, Theorem 2, Proposition 5, H.15, H.18 and H.19."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from innerloop.report.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.rate.estimate import bounds, entry_variance, split_moments
-from innerloop.theory.rate.examples import Traces, independent_traces, normal_moments, polynomial_traces
 from innerloop.theory.rate.forms import (
     best_rate,
     erm_solution,
@@ -20,8 +17,11 @@ from innerloop.theory.rate.forms import (
     task_sums,
     theorem2_range,
 )
+from innerloop_studies.papers.adaptlr import examples
+from innerloop_studies.papers.adaptlr.examples import Traces
 from innerloop_studies.papers.adaptlr.shared import DOUBLE, Law, seeded
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.papers.figures import loglog
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "AdaptLR, statements without a figure: corollaries, Theorem 2, H.15, H.18, H.19"
 VERSION = 1
@@ -33,22 +33,6 @@ STEPS = [0, 1, 10, 100]
 DIMS = [1, 10, 200]
 UNIFORM = [1.0, 0.0, 25 / 3, 0.0, 125.0, 0.0, 15625 / 7]
 """Moments of U(−5, 5)."""
-
-
-class Theorem2(NamedTuple):
-    """At the largest rate that is proved, for every t: MAML's gain per coordinate, and 3.8's bound / d²."""
-
-    rate: float
-    gain: list[float]
-    bound: list[float]
-
-
-class Proposition5(NamedTuple):
-    """Along the rates: what eq. 3.7 leaves of w_m(α) − w_r, and how long its first term is."""
-
-    rates: list[float]
-    rest: list[float]
-    moved: list[float]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -72,17 +56,21 @@ def run(scale: str, say: Say) -> Reproduction:
         f"{draws} draws, seed 0",
         "Proposition 5": f"{TASKS} tasks, K = {SAMPLES}, d = {DIM}; seed 1",
     }
-    proved = {"rate": theorem.rate, "gain": theorem.gain, "bound / d²": theorem.bound}
-    data = {"theorem 2": proved, "proposition 5": linear._asdict()}
+    proved = {"rate": theorem["rate"], "gain": theorem["gain"], "bound / d²": theorem["bound"]}
+    data = {"theorem 2": proved, "proposition 5": linear}
     return Reproduction(rows, {"adaptlr-statements": panels_figure(_panels(theorem, linear))}, data, protocol)
 
 
 def _corollary_1() -> list[Row]:
-    normal = [float(m) for m in normal_moments(9, 1.0)]
+    normal = [float(m) for m in examples.normal_moments(9, 1.0)]
     cases: dict[str, tuple[Traces, float, int]] = {
-        "random matrix, U(−5, 5), K = 50, d = 20": (independent_traces(UNIFORM, 50, 20), 20 * UNIFORM[2], 20),
-        "(1, …, x⁴) of N(0, 1), K = 50": (polynomial_traces(5, 50, 1.0), sum(normal[::2]), 5),
-        "(1, …, x⁴) of N(0, 1), K = 1": (polynomial_traces(5, 1, 1.0), sum(normal[::2]), 5),
+        "random matrix, U(−5, 5), K = 50, d = 20": (
+            examples.independent_traces(UNIFORM, 50, 20),
+            20 * UNIFORM[2],
+            20,
+        ),
+        "(1, …, x⁴) of N(0, 1), K = 50": (examples.polynomial_traces(5, 50, 1.0), sum(normal[::2]), 5),
+        "(1, …, x⁴) of N(0, 1), K = 1": (examples.polynomial_traces(5, 1, 1.0), sum(normal[::2]), 5),
     }
     lower, upper = {}, {}
     for name, (traces, square, d) in cases.items():
@@ -104,8 +92,7 @@ def _corollary_1() -> list[Row]:
             "α*_lim / bound at least 1",
             said(lower),
             min(lower.values()) >= 1,
-            expected=False,
-            reason="D.4 takes E λ^p ≤ (E Σλ)^p, which heavy tails break; K/2λ_S ≤ α*_lim holds",
+            fails="D.4 takes E λ^p ≤ (E Σλ)^p, which heavy tails break; K/2λ_S ≤ α*_lim holds",
         ),
     ]
 
@@ -125,7 +112,7 @@ def _corollary_2(tasks: int) -> Row:
     )
 
 
-def _theorem_2(draws: int) -> Theorem2:
+def _theorem_2(draws: int) -> dict[str, Any]:
     made = seeded(0)
     values = Law("uniform", LEAST, LARGEST).draw(made, draws, TASKS)
     first, second, third = (float(values.pow(p).mean()) for p in (1, 2, 3))
@@ -141,12 +128,12 @@ def _theorem_2(draws: int) -> Theorem2:
         (1 - 2 * ETA / SAMPLES * LARGEST) ** (2 * t) * 4 * rate * constant / (TASKS * SAMPLES * LARGEST**3)
         for t in STEPS
     ]
-    return Theorem2(rate, [float(gained) * s for s in shrink], bound)
+    return {"rate": rate, "gain": [float(gained) * s for s in shrink], "bound": bound}
 
 
-def _theorem_rows(theorem: Theorem2) -> list[Row]:
+def _theorem_rows(theorem: dict[str, Any]) -> list[Row]:
     """The gain is a sum over coordinates, the printed bound goes with d²."""
-    gains, per_square = theorem.gain, theorem.bound
+    gains, per_square = theorem["gain"], theorem["bound"]
     rows = []
     for d in DIMS:
         ratios = [gain * d / (bound * d**2) for gain, bound in zip(gains, per_square, strict=True)]
@@ -155,18 +142,18 @@ def _theorem_rows(theorem: Theorem2) -> list[Row]:
             row(
                 f"Theorem 2, d = {d}: E[F_t(w_r) − F_t(w_m)] ≥ (3.8) for t = {', '.join(map(str, STEPS))}",
                 "gap / bound at least 1",
-                ", ".join(f"{ratio:.3g}" for ratio in ratios) + f" (α = {theorem.rate:.3g}, the largest)",
+                listed(ratios) + f" (α = {theorem['rate']:.3g}, the largest)",
                 min(ratios) >= 1,
                 expected=holds,
                 reason="" if holds else "G.27 has a d too many: the gap grows with d, the bound with d²",
             )
         )
     fades = all(a > b > 0 for a, b in pairwise(gains))
-    ours = ", ".join(f"{gain:.3g}" for gain in gains)
+    ours = listed(gains)
     return [*rows, row("Theorem 2: the gap is positive at t = 0 and fades as t grows", "fades", ours, fades)]
 
 
-def _proposition_5() -> Proposition5:
+def _proposition_5() -> dict[str, Any]:
     made = seeded(1)
     features = torch.randn(TASKS, SAMPLES, DIM, generator=made, dtype=DOUBLE)
     optima = torch.randn(TASKS, DIM, generator=made, dtype=DOUBLE)
@@ -175,16 +162,16 @@ def _proposition_5() -> Proposition5:
     slope = torch.linalg.solve(s.sum(0), 4 / SAMPLES * torch.einsum("nij,nj->i", s @ s, w - optima))
     rates = [1e-2 / 4**k for k in range(5)]
     rest = [float((maml_solution(sums, rate) - w - rate * slope).norm()) for rate in rates]
-    return Proposition5(rates, rest, [rate * float(slope.norm()) for rate in rates])
+    return {"rates": rates, "rest": rest, "moved": [rate * float(slope.norm()) for rate in rates]}
 
 
-def _linear_row(linear: Proposition5) -> Row:
-    order = math.log(linear.rest[-2] / linear.rest[-1]) / math.log(4)
+def _linear_row(linear: dict[str, Any]) -> Row:
+    order = math.log(linear["rest"][-2] / linear["rest"][-1]) / math.log(4)
     return row(
         "Proposition 5, eq. 3.7: w_m(α) = w_r + α∇w_m(0) up to O(α²)",
         "order 2",
-        f"order {order:.3f}; at α = {linear.rates[-1]:.2g} the rest is "
-        f"{linear.rest[-1] / linear.moved[-1]:.2%} of the first term",
+        f"order {order:.3f}; at α = {linear['rates'][-1]:.2g} the rest is "
+        f"{linear['rest'][-1] / linear['moved'][-1]:.2%} of the first term",
         abs(order - 2) < 0.05,
         reason="F.1's sum; its w_s is w_r",
     )
@@ -192,10 +179,10 @@ def _linear_row(linear: Proposition5) -> Row:
 
 def _heuristics() -> list[Row]:
     """H.15 beside H.14, H.18 beside 3.3 (independent entries, exactly), and features in [0, 1]."""
-    normal = [float(m) for m in normal_moments(7, 1.0)]
+    normal = [float(m) for m in examples.normal_moments(7, 1.0)]
     rows, dim = 23 * 68, 30_001
-    h14, h15 = independent_traces(normal, rows, dim).rate, 1 / (2 * rows)
-    limit, merged = independent_traces(UNIFORM, 50, 20).rate, 1 / (2 * 20 * UNIFORM[2])
+    h14, h15 = examples.independent_traces(normal, rows, dim).rate, 1 / (2 * rows)
+    limit, merged = examples.independent_traces(UNIFORM, 50, 20).rate, 1 / (2 * 20 * UNIFORM[2])
     narrow = Law("uniform", 0.45, 0.55).draw(seeded(2), 1, 10, 25)
     variance, least = entry_variance(narrow), 1 / (2 * narrow.numel())
     return [
@@ -204,36 +191,33 @@ def _heuristics() -> list[Row]:
             "equal",
             f"H.14 {h14:.4g}, H.15 {h15:.4g}",
             math.isclose(h14, h15, rel_tol=0.05),
-            expected=False,
-            reason="H.14 tends to NK/2dσ̃² as d grows, and to 1/2σ̃² as NK does; neither is 1/2NKσ̃²",
+            fails="H.14 tends to NK/2dσ̃² as d grows, and to 1/2σ̃² as NK does; neither is 1/2NKσ̃²",
         ),
         row(
             "H.18 with d < NK is eq. 3.3 simplified: U(−5, 5), K = 50, d = 20",
             "equal",
             f"H.18 {merged:.4g}, eq. 3.3 {limit:.4g}",
             math.isclose(merged, limit, rel_tol=0.05),
-            expected=False,
-            reason="for K much larger than d eq. 3.3 tends to 1/2σ̃²: the d of H.18 is not there",
+            fails="for K much larger than d eq. 3.3 tends to 1/2σ̃²: the d of H.18 is not there",
         ),
         row(
             f"H.19: ñ = {narrow.numel()} entries in [0, 1] have a variance of at least 1/2ñ",
             f"at least {least:.3g}",
             f"{variance:.3g} for U(0.45, 0.55)",
             variance >= least,
-            expected=False,
-            reason="Nagy's inequality needs 0 and 1 to be attained",
+            fails="Nagy's inequality needs 0 and 1 to be attained",
         ),
     ]
 
 
-def _panels(theorem: Theorem2, linear: Proposition5) -> list[Panel]:
-    ratio = [gain / bound for gain, bound in zip(theorem.gain, theorem.bound, strict=True)]
+def _panels(theorem: dict[str, Any], linear: dict[str, Any]) -> list[Panel]:
+    ratio = [gain / bound for gain, bound in zip(theorem["gain"], theorem["bound"], strict=True)]
     over = [line(f"t = {t}", DIMS, [r / d for d in DIMS]) for t, r in zip(STEPS, ratio, strict=True)]
     orders = [
-        line("rest", linear.rates, linear.rest),
-        line("α‖∇w_m(0)‖", linear.rates, linear.moved),
+        line("rest", linear["rates"], linear["rest"]),
+        line("α‖∇w_m(0)‖", linear["rates"], linear["moved"]),
     ]
     return [
-        panel("d", "Theorem 2: gap / bound (3.8)", over, log_x=True, log_y=True, heights={"1": 1.0}),
-        panel("α", "Proposition 5: w_m(α) − w_r − α∇w_m(0)", orders, log_x=True, log_y=True),
+        loglog("d", "Theorem 2: gap / bound (3.8)", over, heights={"1": 1.0}),
+        loglog("α", "Proposition 5: w_m(α) − w_r − α∇w_m(0)", orders),
     ]

@@ -1,7 +1,5 @@
 """Bridge, Theorem 1 on trained networks: how far ANIL and MTL lie apart, beside two seeds of one method."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -24,21 +22,14 @@ from innerloop.learners.objectives.multitask import multitask
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
-from innerloop.report.plots.panels import line, panel, panels_figure
+from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.spectra import log_slope, spectrum
 from innerloop.training.wide import descend, episodic_loss, objective_loss
-from innerloop_studies.papers.bridge.shared import (
-    DIM,
-    SHOTS,
-    TASKS,
-    TEST_QUERY,
-    TEST_SUPPORT,
-    TEST_TASKS,
-    bridge_tasks,
-)
+from innerloop_studies.papers.bridge import shared as setting
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.papers.training import fitted
 from innerloop_studies.reproduce.parts import compute_parts
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Bridge, Theorem 1 on trained networks: ANIL against MTL beside two seeds of one"
 VERSION = 1
@@ -55,31 +46,6 @@ class Wide(NamedTuple):
     regime: str
 
 
-class Pictures(NamedTuple):
-    """One Conv4 on picture tasks."""
-
-    method: str
-    seed: int
-    steps: int
-    episodes: int
-    filters: int
-    data: str
-
-
-class WideAnswers(NamedTuple):
-    """What a network on the quadratic tasks predicts."""
-
-    outputs: list[list[float | None]]
-    left: float | None
-
-
-class PictureAnswers(NamedTuple):
-    """Class probabilities, in thousandths, for the queries of the test tasks, and the accuracy."""
-
-    thousandths: list[list[int]]
-    accuracy: float
-
-
 INNER = Descent(0.001, 1)
 """ANIL's inner loop in training: λτ, summed loss."""
 TEST = Descent(1.0)
@@ -88,16 +54,18 @@ RECIPES = {"anil": "bridge-quadratic-anil", "mtl": "bridge-quadratic-multitask"}
 
 
 def trained_wide(method: str, depth: int, width: int, seed: int, steps: int, regime: str) -> dict[str, Any]:
-    """What a trained network predicts for the queries of the test tasks: ``WideAnswers`` as plain data."""
+    """What a trained network predicts for the queries of the test tasks, and what is left of the loss."""
     job = Wide(method, depth, width, seed, steps, regime)
     outputs, left = _by_theorem(job) if regime == "theorem" else _by_recipe(job)
-    return WideAnswers(outputs.squeeze(-1).tolist(), left)._asdict()
+    return {"outputs": outputs.squeeze(-1).tolist(), "left": left}
 
 
 def _by_theorem(job: Wide) -> tuple[Tensor, float]:
-    train = bridge_tasks(0, "train", TASKS, SHOTS, 0, standard=True, sphere=False)
-    test = bridge_tasks(0, "test", TEST_TASKS, TEST_SUPPORT, TEST_QUERY, standard=True, sphere=False)
-    plain = mlp(DIM, [job.width] * (job.depth - 1), 1, parametrisation="ntk")
+    train = setting.bridge_tasks(0, "train", setting.TASKS, setting.SHOTS, 0, standard=True, sphere=False)
+    test = setting.bridge_tasks(
+        0, "test", setting.TEST_TASKS, setting.TEST_SUPPORT, setting.TEST_QUERY, standard=True, sphere=False
+    )
+    plain = mlp(setting.DIM, [job.width] * (job.depth - 1), 1, parametrisation="ntk")
     drawn, _ = plain.init(torch.Generator().manual_seed(job.seed))
     rate = 1 / _largest(job.method, plain, drawn, train)
     net = antisymmetric(plain)
@@ -160,7 +128,7 @@ def _by_recipe(job: Wide) -> tuple[Tensor, float]:
     hidden = ",".join([str(job.width)] * (job.depth - 1))
     settings = [f"model.hidden=[{hidden}]", f"outer.steps={job.steps}", f"run.seed={job.seed}"]
     outcome = fitted(load_recipe(RECIPES[job.method], settings))
-    batch = outcome.parts.data.test.episodes(range(TEST_TASKS))
+    batch = outcome.parts.data.test.episodes(range(setting.TEST_TASKS))
     assert isinstance(batch, TaskBatch)
     if outcome.state is None:
         return torch.full_like(batch.y_query, math.nan), math.nan
@@ -173,7 +141,7 @@ def _by_recipe(job: Wide) -> tuple[Tensor, float]:
 def trained_pictures(
     method: str, seed: int, steps: int, episodes: int, filters: int, data: str
 ) -> dict[str, Any]:
-    """What a trained Conv4 answers to the queries of the test tasks: ``PictureAnswers`` as plain data.
+    """What a trained Conv4 answers to the queries of the test tasks, in thousandths, and the accuracy.
 
     Both methods adapt in the same way: logistic regression on normalised features (C = 3), as Bridge does.
     """
@@ -205,7 +173,7 @@ def trained_pictures(
             truth.append(task.y_query)
     all_shares, all_truth = torch.cat(shares), torch.cat(truth)
     right = (all_shares.argmax(1) == all_truth).double().mean()
-    return PictureAnswers((1000 * all_shares).round().int().tolist(), float(right))._asdict()
+    return {"thousandths": (1000 * all_shares).round().int().tolist(), "accuracy": float(right)}
 
 
 def _probabilities(network: Network, params: Params, buffers: Any, task: Any) -> Tensor:
@@ -241,26 +209,6 @@ class Apart(NamedTuple):
         return min(self.anil, self.mtl)
 
 
-class Labels(NamedTuple):
-    """How often pairs of networks give a picture the same label; how far their probabilities are apart."""
-
-    agreement: float
-    distance: float
-
-
-class PicturesApart(NamedTuple):
-    """Networks on picture tasks."""
-
-    gap: Labels
-    accuracy: dict[str, list[float]]
-    seeds: dict[str, Labels]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data, the methods beside the rest."""
-        seeds = {method: one._asdict() for method, one in self.seeds.items()}
-        return {"gap": self.gap._asdict(), "accuracy": self.accuracy, **seeds}
-
-
 def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str) -> list[Row]:
     """Gradient descent in the theorem's setting."""
     rows, wide = [], max(theorem)
@@ -271,7 +219,7 @@ def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str)
             row(
                 f"Theorem 1, width {width}: the gap of trained networks shrinks with depth",
                 "shrinks",
-                _list(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
+                listed(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
                 gaps[-1] < gaps[0] and slope < 0,
                 expected=RECORDED[scale][f"depth {width}"],
                 reason="holds if the slope on log–log axes is negative and the deepest gap the smaller",
@@ -279,11 +227,12 @@ def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str)
         )
     narrow = min(theorem)
     pairs = list(zip(theorem[narrow], theorem[wide], strict=True))
+    shares = listed([b.gap / a.gap for a, b in pairs])
     rows.append(
         row(
             "Theorem 1: the gap shrinks with width",
             "shrinks (the ε of h > O(ε⁻²))",
-            f"{_list([b.gap / a.gap for a, b in pairs])} times from width {narrow} to {wide} at L = {depths}",
+            f"{shares} times from width {narrow} to {wide} at L = {depths}",
             all(b.gap < a.gap for a, b in pairs),
             expected=RECORDED[scale]["width"],
         )
@@ -310,7 +259,7 @@ def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
         row(
             "the recipes (Adam, raw labels): the gap shrinks with depth",
             "shrinks",
-            _list(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
+            listed(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
             gaps[-1] < gaps[0] and slope < 0,
             expected=RECORDED[scale]["recipe depth"],
             reason="far from the lazy regime that the theorem speaks of",
@@ -318,39 +267,35 @@ def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
         row(
             "the recipes: ANIL and MTL from one start are nearer than two seeds of one method",
             "close",
-            f"{_list(ratios)} of the smaller distance of two seeds at L = {depths}",
+            f"{listed(ratios)} of the smaller distance of two seeds at L = {depths}",
             max(ratios) < 1,
             expected=RECORDED[scale]["recipe floor"],
         ),
     ]
 
 
-def picture_rows(pictures: PicturesApart, scale: str) -> list[Row]:
+def picture_rows(pictures: dict[str, Any], scale: str) -> list[Row]:
     """Labels of pictures."""
-    gap, seeds = pictures.gap, pictures.seeds.values()
-    floor = max(one.agreement for one in seeds)
-    accuracy = ", ".join(f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in pictures.accuracy.items())
+    gap, seeds = pictures["gap"], [pictures[method] for method in METHODS]
+    floor = max(one["agreement"] for one in seeds)
+    said = [f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in pictures["accuracy"].items()]
     return [
         row(
             "Conv4, 5-way 5-shot: ANIL and MTL give the same labels as often as two seeds of one do",
             "close",
-            f"{100 * gap.agreement:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
-            f"both methods); probabilities {gap.distance:.3f} apart against "
-            f"{min(one.distance for one in seeds):.3f}; accuracy {accuracy}",
-            gap.agreement >= floor,
+            f"{100 * gap['agreement']:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
+            f"both methods); probabilities {gap['distance']:.3f} apart against "
+            f"{min(one['distance'] for one in seeds):.3f}; accuracy {', '.join(said)}",
+            gap["agreement"] >= floor,
             expected=RECORDED[scale]["pictures"],
         )
     ]
 
 
-def _list(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.3g}" for value in values)
-
-
 NAME = "bridge-agreement"
 
 
-class Size(NamedTuple):
+class AgreementSize(NamedTuple):
     """What is trained."""
 
     depths: list[int]
@@ -362,9 +307,11 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "smoke": Size([2, 4], [16, 64], 30, 2, ([2, 4], 32, 10), (2, 4, 8, "glyphs")),
-    "cpu": Size([2, 4, 8, 20], [64, 256], 200, 2, ([2, 4, 8, 20], 128, 300), (300, 100, 32, "cifar-fs")),
-    "paper": Size(
+    "smoke": AgreementSize([2, 4], [16, 64], 30, 2, ([2, 4], 32, 10), (2, 4, 8, "glyphs")),
+    "cpu": AgreementSize(
+        [2, 4, 8, 20], [64, 256], 200, 2, ([2, 4, 8, 20], 128, 300), (300, 100, 32, "cifar-fs")
+    ),
+    "paper": AgreementSize(
         [2, 4, 8, 12, 16, 20],
         [64, 256, 512],
         1000,
@@ -389,7 +336,7 @@ def run(scale: str, say: Say) -> Reproduction:
     ]
     trained = {}
     for job, value in zip(jobs, compute_parts(NAME, VERSION, trained_wide, jobs), strict=True):
-        trained[job] = WideAnswers(**value)
+        trained[job] = value
         say(f"{job.method}, L = {job.depth}, width {job.width}, seed {job.seed}, {job.regime}")
     apart = {cell: _apart(cell, trained, size.seeds) for cell in cells}
     pictures = _pictures(size, say)
@@ -402,21 +349,21 @@ def run(scale: str, say: Say) -> Reproduction:
     data = {
         "theorem": {str(wide): [one._asdict() for one in each] for wide, each in theorem.items()},
         "recipe": [one._asdict() for one in recipes],
-        "pictures": pictures.as_dict(),
+        "pictures": pictures,
         "size": size._asdict(),
     }
     figure = _figure(size, theorem, recipes)
     return Reproduction(rows, {NAME: figure}, data, _protocol(size))
 
 
-def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, WideAnswers], seeds: int) -> Apart:
+def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, Any], seeds: int) -> Apart:
     depth, width, steps, regime = cell
     made = {
         (method, seed): trained[Wide(method, depth, width, seed, steps, regime)]
         for method in METHODS
         for seed in range(seeds)
     }
-    outputs = {key: _tensor(value.outputs) for key, value in made.items()}
+    outputs = {key: _tensor(value["outputs"]) for key, value in made.items()}
     size = sum(float(one.norm(dim=1).mean()) for one in outputs.values()) / len(outputs)
 
     def distance(pairs: Sequence[tuple[Any, Any]]) -> float:
@@ -424,7 +371,7 @@ def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, WideAnswers], se
         return sum(norms) / len(norms) / size
 
     between = list(itertools.combinations(range(seeds), 2))
-    left = [value.left for value in made.values() if value.left is not None]
+    left = [value["left"] for value in made.values() if value["left"] is not None]
     same_start = distance([(("anil", seed), ("mtl", seed)) for seed in range(seeds)])
     anil, mtl = (distance([((method, a), (method, b)) for a, b in between]) for method in METHODS)
     return Apart(same_start, anil, mtl, max(left, default=None))
@@ -435,29 +382,32 @@ def _tensor(values: list[list[float | None]]) -> torch.Tensor:
     return torch.tensor([[math.nan if v is None else v for v in each] for each in values]).double()
 
 
-def _pictures(size: Size, say: Say) -> PicturesApart:
-    """Accuracies, and how often two networks give a picture the same label."""
-    jobs = [Pictures(method, seed, *size.pictures) for seed in range(size.seeds) for method in METHODS]
+def _pictures(size: AgreementSize, say: Say) -> dict[str, Any]:
+    """Accuracies; how often two networks give the same label, and how far their probabilities are apart."""
+    settings = dict(zip(("steps", "episodes", "filters", "data"), size.pictures, strict=True))
+    jobs: list[dict[str, Any]] = [
+        {"method": m, "seed": seed, **settings} for seed in range(size.seeds) for m in METHODS
+    ]
     by_job = {}
     for job, value in zip(jobs, compute_parts(NAME, VERSION, trained_pictures, jobs), strict=True):
-        answers = by_job[job.method, job.seed] = PictureAnswers(**value)
-        say(f"Conv4, {job.method}, seed {job.seed}: {100 * answers.accuracy:.1f} %")
-    shares = {key: torch.tensor(value.thousandths).double() / 1000 for key, value in by_job.items()}
+        by_job[job["method"], job["seed"]] = value
+        say(f"Conv4, {job['method']}, seed {job['seed']}: {100 * value['accuracy']:.1f} %")
+    shares = {key: torch.tensor(value["thousandths"]).double() / 1000 for key, value in by_job.items()}
 
-    def compare(pairs: Sequence[tuple[Any, Any]]) -> Labels:
+    def compare(pairs: Sequence[tuple[Any, Any]]) -> dict[str, float]:
         same = [float((shares[a].argmax(1) == shares[b].argmax(1)).double().mean()) for a, b in pairs]
         norms = [float((shares[a] - shares[b]).norm(dim=1).mean()) for a, b in pairs]
-        return Labels(sum(same) / len(same), sum(norms) / len(norms))
+        return {"agreement": sum(same) / len(same), "distance": sum(norms) / len(norms)}
 
     between = list(itertools.combinations(range(size.seeds), 2))
-    return PicturesApart(
-        compare([(("anil", s), ("mtl", s)) for s in range(size.seeds)]),
-        {m: [by_job[m, s].accuracy for s in range(size.seeds)] for m in METHODS},
-        {m: compare([((m, a), (m, b)) for a, b in between]) for m in METHODS},
-    )
+    return {
+        "gap": compare([(("anil", s), ("mtl", s)) for s in range(size.seeds)]),
+        "accuracy": {m: [by_job[m, s]["accuracy"] for s in range(size.seeds)] for m in METHODS},
+        **{m: compare([((m, a), (m, b)) for a, b in between]) for m in METHODS},
+    }
 
 
-def _protocol(size: Size) -> dict[str, Any]:
+def _protocol(size: AgreementSize) -> dict[str, Any]:
     _, width, steps = size.recipe
     made, tests, filters, name = size.pictures
     return {
@@ -473,7 +423,7 @@ def _protocol(size: Size) -> dict[str, Any]:
     }
 
 
-def _figure(size: Size, theorem: dict[int, list[Apart]], recipes: list[Apart]) -> Any:
+def _figure(size: AgreementSize, theorem: dict[int, list[Apart]], recipes: list[Apart]) -> Any:
     def lines(depths: list[int], cells: list[Apart], what: str) -> list[Any]:
         return [
             line(f"ANIL − MTL{what}", depths, [one.gap for one in cells]),
@@ -485,7 +435,7 @@ def _figure(size: Size, theorem: dict[int, list[Apart]], recipes: list[Apart]) -
     name = "distance of predictions / their size"
     return panels_figure(
         [
-            panel("depth L", f"{name}, theorem", all_lines, log_x=True, log_y=True),
-            panel("depth L", f"{name}, recipes", lines(size.recipe[0], recipes, ""), log_x=True, log_y=True),
+            loglog("depth L", f"{name}, theorem", all_lines),
+            loglog("depth L", f"{name}, recipes", lines(size.recipe[0], recipes, "")),
         ]
     )

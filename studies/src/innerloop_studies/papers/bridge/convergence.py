@@ -1,9 +1,7 @@
 """Bridge, Theorem 3: training losses of ANIL and MTL under their bounds; how far the parameters go."""
 
-from __future__ import annotations
-
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -11,12 +9,12 @@ from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
-from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop.theory.convergence import Rates, common_rate, linear_loss, loss_bound, rates
+from innerloop.theory.convergence import common_rate, linear_loss, loss_bound, rates
 from innerloop.theory.spectra import log_slope
 from innerloop.training.wide import Course, off_linear, watch_method, without_split
-from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
+from innerloop_studies.papers.bridge.shared import bridge_tasks, is_under_bound, mean_losses, wide_net
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Bridge, Theorem 3: losses of ANIL and MTL under their bounds (eqs. 29 to 31)"
@@ -34,41 +32,26 @@ SIZES["paper"] = ([64, 128, 256, 512, 1024, 2048], 10, 200)
 """Widths, draws of the network, outer steps."""
 
 
-class Summary(NamedTuple):
-    """What one method did at one width, over all draws of the network."""
-
-    width: int
-    holds: float
-    slow_holds: bool
-    printed_holds: bool
-    loss: list[float]
-    error: float
-    linear: float
-    distance: float
-    path: float
-    drift: float
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """Trains both full-batch at every width on the same tasks, no split of support and query."""
     widths, draws, steps = SIZES[scale]
     tasks = bridge_tasks(0, "train", TASKS, SAMPLES // 2, SAMPLES // 2, standard=True)
     kernels = limits(tasks)
     eta0 = common_rate(*kernels.values())
-    summaries: dict[str, list[Summary]] = {method: [] for method in METHODS}
+    summaries: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
     for width in widths:
         for method, phi in kernels.items():
             courses = [course(method, width, seed, tasks, ETA * eta0, steps) for seed in range(draws)]
             slow = course(method, width, 0, tasks, SLOW * eta0, steps)
             summaries[method].append(_summary(width, courses, slow, phi, eta0))
             one = summaries[method][-1]
-            say(f"{method}, width {width}: bound holds in {one.holds:.0%}, distance {one.distance:.3g}")
+            say(f"{method}, width {width}: bound holds in {one['holds']:.0%}, distance {one['distance']:.3g}")
     rows = [one for m in METHODS for one in _rows(m, summaries[m], draws, kernels[m], eta0)]
     rows.append(_printed_rate_row(kernels, tasks, steps))
     data = {
         "eta0": eta0,
         "rates": {m: rates(phi)._asdict() for m, phi in kernels.items()},
-        "found": {m: [one._asdict() for one in each] for m, each in summaries.items()},
+        "found": summaries,
     }
     protocol = {
         "network": f"{DEPTH} layers, ReLU, NTK parametrisation, its first outputs as drawn, float64",
@@ -95,55 +78,52 @@ def limits(tasks: TaskBatch) -> dict[str, torch.Tensor]:
 
 def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, steps: int) -> Course:
     """One network's training."""
-    net = mlp(DIM, [width] * (DEPTH - 1), 1, parametrisation="ntk")
-    params, _ = net.init(torch.Generator().manual_seed(1000 * width + seed))
-    params = {name: value.double() for name, value in params.items()}
+    net, params = wide_net(width, DEPTH, seed)
     if method == "anil":
         return watch_method("anil", net, params, without_split(tasks), eta, steps, inner=INNER)
     return watch_method("mtl", net, params, tasks, eta, steps, inner=INNER)
 
 
-def _under(watched: Course, eta: float, constants: Rates) -> bool:
-    """Whether the loss is below (1 − ησ_min/3)^{2t} of its first value at every step."""
-    times = torch.arange(len(watched.losses), dtype=torch.float64)
-    bound = loss_bound(times, eta, constants.smallest, watched.losses[0])
-    return bool((torch.tensor(watched.losses, dtype=torch.float64) <= bound * (1 + 1e-9)).all())
-
-
-def _summary(width: int, courses: list[Course], slow: Course, phi: torch.Tensor, eta0: float) -> Summary:
+def _summary(
+    width: int, courses: list[Course], slow: Course, phi: torch.Tensor, eta0: float
+) -> dict[str, Any]:
     constants = rates(phi)
     distance, path, drift = (
         sum(getattr(one, key) for one in courses) / len(courses) for key in ("distance", "path", "drift")
     )
-    logs = torch.tensor([[loss / one.losses[0] for loss in one.losses] for one in courses]).double().log()
-    return Summary(
-        width,
-        holds=sum(_under(one, ETA * eta0, constants) for one in courses) / len(courses),
-        slow_holds=_under(slow, SLOW * eta0, constants),
-        printed_holds=_under(slow, eta0, constants),
-        loss=logs.mean(0).exp().tolist(),
-        error=fmean(float((one.first - phi).norm() / phi.norm()) for one in courses),
-        linear=fmean(off_linear(one, ETA * eta0) for one in courses),
-        distance=distance,
-        path=path,
-        drift=drift,
-    )
+    return {
+        "width": width,
+        "holds": sum(is_under_bound(one.losses, ETA * eta0, constants) for one in courses) / len(courses),
+        "slow_holds": is_under_bound(slow.losses, SLOW * eta0, constants),
+        "printed_holds": is_under_bound(slow.losses, eta0, constants),
+        "loss": mean_losses([one.losses for one in courses]),
+        "error": fmean(float((one.first - phi).norm() / phi.norm()) for one in courses),
+        "linear": fmean(off_linear(one, ETA * eta0) for one in courses),
+        "distance": distance,
+        "path": path,
+        "drift": drift,
+    }
 
 
-def _rows(method: str, summaries: list[Summary], draws: int, phi: torch.Tensor, eta0: float) -> list[Row]:
-    widths = [float(one.width) for one in summaries]
-    slope = log_slope(widths, [one.distance / one.width**0.5 for one in summaries])
+def _rows(
+    method: str, summaries: list[dict[str, Any]], draws: int, phi: torch.Tensor, eta0: float
+) -> list[Row]:
+    widths = [float(one["width"]) for one in summaries]
+    slope = log_slope(widths, [one["distance"] / one["width"] ** 0.5 for one in summaries])
     near = 0.15 if len(widths) > 3 else 0.35
-    holds = ", ".join(f"{one.width}: {one.holds:.0%}" for one in summaries)
-    printed, slow = sum(one.printed_holds for one in summaries), sum(one.slow_holds for one in summaries)
-    last, share = summaries[-1].loss[-1], eta0 / rates(phi).eta0
+    holds = ", ".join(f"{one['width']}: {one['holds']:.0%}" for one in summaries)
+    printed, slow = (
+        sum(one["printed_holds"] for one in summaries),
+        sum(one["slow_holds"] for one in summaries),
+    )
+    last, share = summaries[-1]["loss"][-1], eta0 / rates(phi).eta0
     return [
         row(
             f"{METHODS[method]}: L(θ_t) ≤ (1 − ησ_min/3)^{{2t}} R at every step, η = {ETA} η₀",
             "holds from some width on",
-            f"{holds} of {draws} draws; {last:.1e} of the first loss is left at width {summaries[-1].width} "
+            f"{holds} of {draws} draws; {last:.1e} of the first loss is left at width {widths[-1]:g} "
             f"(η₀ is {share:.2f} of this kernel's own)",
-            all(one.holds == 1 for one in summaries[1:]),
+            all(one["holds"] == 1 for one in summaries[1:]),
             reason="judged from the second width on",
         ),
         row(
@@ -151,13 +131,12 @@ def _rows(method: str, summaries: list[Summary], draws: int, phi: torch.Tensor, 
             "holds",
             f"in {printed} of {len(summaries)} widths; with η in its place in {slow}",
             printed == len(summaries),
-            expected=False,
-            reason="the rate must carry the η that is used",
+            fails="the rate must carry the η that is used",
         ),
         row(
             f"eq. 31, {method.upper()}: ‖θ_t − θ_0‖/√width ∝ width^−½",
             -0.5,
-            f"slope {slope:.3f}; ‖θ_t − θ_0‖ " + ", ".join(f"{one.distance:.2f}" for one in summaries),
+            f"slope {slope:.3f}; ‖θ_t − θ_0‖ " + ", ".join(f"{one['distance']:.2f}" for one in summaries),
             abs(slope + 0.5) < near,
             reason=f"slope on log–log axes, within {near}: the distance itself stays O(1)",
         ),
@@ -165,10 +144,10 @@ def _rows(method: str, summaries: list[Summary], draws: int, phi: torch.Tensor, 
     ]
 
 
-def _kernel_rows(method: str, summaries: list[Summary], near: float) -> list[Row]:
+def _kernel_rows(method: str, summaries: list[dict[str, Any]], near: float) -> list[Row]:
     """What lies behind the theorem: the network's own kernel, and training with it standing still."""
-    widths = [float(one.width) for one in summaries]
-    values = {"error": [one.error for one in summaries], "linear": [one.linear for one in summaries]}
+    widths = [float(one["width"]) for one in summaries]
+    values = {"error": [one["error"] for one in summaries], "linear": [one["linear"] for one in summaries]}
     slopes = {key: log_slope(widths, each) for key, each in values.items()}
     said = {
         key: f"slope {slopes[key]:.3f}: "
@@ -207,23 +186,22 @@ def _printed_rate_row(kernels: dict[str, torch.Tensor], tasks: TaskBatch, steps:
         f"at 1.01 η₀ as printed ({mixed:.3g}) the loss is {grown[0]:.1e} of its first after {steps} steps, "
         f"at 1.01 of MTL's own 2/(σ_min + σ_max) ({mtl.eta0:.3g}) {grown[1]:.1e}",
         grown[0] < 1,
-        expected=False,
-        reason="each kernel has its own η₀, and η must lie below it: ANIL's kernel is damped, MTL's is not",
+        fails="each kernel has its own η₀, and η must lie below it: ANIL's kernel is damped, MTL's is not",
     )
 
 
-def _figure(summaries: dict[str, list[Summary]], kernels: dict[str, torch.Tensor], eta0: float) -> Any:
+def _figure(summaries: dict[str, list[dict[str, Any]]], kernels: dict[str, torch.Tensor], eta0: float) -> Any:
     panels = []
     for method, phi in kernels.items():
-        steps = list(range(len(summaries[method][0].loss)))
+        steps = list(range(len(summaries[method][0]["loss"])))
         bound = loss_bound(torch.tensor(steps).double(), ETA * eta0, rates(phi).smallest, 1.0).tolist()
-        lines = [line(f"width {one.width}", steps, one.loss) for one in summaries[method]]
+        lines = [line(f"width {one['width']}", steps, one["loss"]) for one in summaries[method]]
         name = f"{METHODS[method]}: loss / first loss"
         panels.append(panel("outer step t", name, [*lines, line("bound", steps, bound)], log_y=True))
-    widths = [float(one.width) for one in summaries["mtl"]]
+    widths = [float(one["width"]) for one in summaries["mtl"]]
     ways = [
-        line(method.upper(), widths, [one.distance / one.width**0.5 for one in summaries[method]])
+        line(method.upper(), widths, [one["distance"] / one["width"] ** 0.5 for one in summaries[method]])
         for method in METHODS
     ]
-    panels.append(panel("width", "eq. 31: ‖θ_T − θ_0‖/√width", ways, log_x=True, log_y=True))
+    panels.append(loglog("width", "eq. 31: ‖θ_T − θ_0‖/√width", ways))
     return panels_figure(panels, columns=3)

@@ -1,9 +1,7 @@
 """Bridge, Corollary 1.1: what residual connections and LayerNorm leave of Lemmas 4 and 5 and of Theorem 1."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +12,7 @@ from innerloop.kernels.meta.kernel import mtl_kernel
 from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.types import Kernels
 from innerloop.theory.spectra import LIMIT_OFF_DIAGONAL, inverse_gap, log_slope
-from innerloop_studies.reproduce.rows import Row, row
+from innerloop_studies.reproduce.rows import Row, listed, row
 
 RESIDUAL = {
     "residual": "residual ReLU",
@@ -30,40 +28,34 @@ LOG_DEPTH = (
 )
 
 
-class Structure(NamedTuple):
-    """Kernels of one depth, divided by K(x,x)."""
-
-    scale: float
-    off: float
-    inverse_gap: float
-
-
-def structure(base: Kernels, tasks: int) -> Structure:
-    """What Lemmas 4 and 5 speak of, without the common factor of all kernels.
+def structure(base: Kernels, tasks: int) -> dict[str, float]:
+    """What Lemmas 4 and 5 speak of, without the common factor K(x,x) of all kernels, their ``scale``.
 
     >>> structure(Kernels(2 * torch.eye(2), 4 * torch.eye(2)), 2)
-    Structure(scale=2.0, off=0.0, inverse_gap=0.0)
+    {'scale': 2.0, 'off': 0.0, 'inverse_gap': 0.0}
     """
     scale = float(base.nngp.diagonal().mean())
     ntk, nngp = base.ntk / scale, base.nngp / scale
     different = ~torch.eye(len(ntk), dtype=torch.bool)
     off = float(ntk[different].mean() / ntk.diagonal().mean())
-    return Structure(scale, off, inverse_gap(ntk, mtl_kernel(ntk, nngp, tasks)))
+    return {"scale": scale, "off": off, "inverse_gap": inverse_gap(ntk, mtl_kernel(ntk, nngp, tasks))}
 
 
-def residual_spectra(x: Tensor, tasks: int, depths: list[int]) -> dict[str, list[Structure]]:
+def residual_spectra(x: Tensor, tasks: int, depths: list[int]) -> dict[str, list[dict[str, float]]]:
     """By network and depth."""
     return {
         name: [structure(network_kernel(name, depth)(x, x), tasks) for depth in depths] for name in RESIDUAL
     }
 
 
-def spectra_rows(depths: list[int], structures: dict[str, list[Structure]], x: Tensor) -> list[Row]:
+def spectra_rows(depths: list[int], structures: dict[str, list[dict[str, float]]], x: Tensor) -> list[Row]:
     """Rows of ``bridge-spectra``."""
     rows = [_factor_row(depths, structures["residual"], x)]
     for name, words in RESIDUAL.items():
-        off = structures[name][-1].off
-        slope = log_slope([float(d) for d in depths[-3:]], [one.inverse_gap for one in structures[name][-3:]])
+        off = structures[name][-1]["off"]
+        slope = log_slope(
+            [float(d) for d in depths[-3:]], [one["inverse_gap"] for one in structures[name][-3:]]
+        )
         holds, why = name != "residual-prenorm", "" if name != "residual-prenorm" else LOG_DEPTH
         rows += [
             row(
@@ -86,10 +78,10 @@ def spectra_rows(depths: list[int], structures: dict[str, list[Structure]], x: T
     return rows
 
 
-def _factor_row(depths: list[int], plain: list[Structure], x: Tensor) -> Row:
+def _factor_row(depths: list[int], plain: list[dict[str, float]], x: Tensor) -> Row:
     """All kernels of a residual network have one factor; the rest is that of LayerNorm on the stream."""
     depth = depths[-1]
-    growth = (math.log(plain[-1].scale) - math.log(plain[-2].scale)) / (depth - depths[-2])
+    growth = (math.log(plain[-1]["scale"]) - math.log(plain[-2]["scale"])) / (depth - depths[-2])
     own, normed = network_kernel("residual", depth)(x, x), network_kernel("residual-norm", depth)(x, x)
     size = own.nngp.diagonal().sqrt()
     apart = max(
@@ -129,7 +121,7 @@ def gap_rows(gaps: dict[str, list[MeanError]]) -> list[Row]:
             row(
                 f"Corollary 1.1, {words}: the gap falls like 1/L",
                 "slope −1",
-                ", ".join(f"{m:.2f}" for m in means) + f" at L = {DEEP}; slope {slope:.2f}",
+                listed(means, ".2f") + f" at L = {DEEP}; slope {slope:.2f}",
                 -1.25 < slope < -0.8,
                 expected=not slow,
                 reason=LOG_DEPTH if slow else "holds if the slope lies between −1.25 and −0.8",

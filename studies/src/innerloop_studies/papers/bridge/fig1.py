@@ -1,7 +1,5 @@
 """Bridge, Figure 1: ‖F_ANIL − F_MTL‖ against depth and λτ, with analytic kernels and the paper's own way."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, NamedTuple
 
@@ -25,11 +23,12 @@ from innerloop.kernels.meta.kernel import (
 from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.types import KernelFunction, Kernels
 from innerloop.nets.mlp import mlp
-from innerloop.report.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure
 from innerloop.theory.spectra import log_slope
 from innerloop_studies.papers.bridge.corollary import DEEP, RESIDUAL, gap_rows, residual_gaps
 from innerloop_studies.papers.bridge.shared import DIM, figure_1_tasks, halves, with_support
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.papers.figures import loglog
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Bridge, Figure 1: the gap of ANIL's and MTL's predictions against depth and λτ"
 VERSION = 1
@@ -133,23 +132,10 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
     )
 
 
-def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:
-    """Norms of every test task from :func:`as_printed`."""
-    anil, mtl = as_printed(kernel, one, time, dtype)
-    return (anil - mtl).double().view(one.test.size, -1).norm(dim=1)
-
-
 def cancellation(kernel: KernelFunction, one: Draw) -> float:
     """How much F_ANIL at t = ∞ moves with λτ, up to 0.1, if it is computed as Lemma 1 has it."""
     predictions = [as_printed(kernel, one, time, torch.float64)[0] for time in (0.0, 0.02, 0.1)]
     return max(float((each - predictions[0]).norm() / predictions[0].norm()) for each in predictions[1:])
-
-
-def drawn_kernel(one: Draw, seed: int, width: int, depth: int) -> KernelFunction:
-    """Empirical kernels of a drawn network, kept for all samples of a draw."""
-    net = mlp(DIM, [width] * (depth - 1), 1, parametrisation="ntk")
-    params, _ = net.init(torch.Generator().manual_seed(seed))
-    return kept(empirical_kernel(net, {name: p.double() for name, p in params.items()}), one)
 
 
 def kept(kernel: KernelFunction, one: Draw) -> KernelFunction:
@@ -181,7 +167,7 @@ def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) 
         row(
             "its size, five draws",
             "an independent check: 17.4, 8.4, 4.4, 3.6, 1.8, ±20 % for one draw",
-            ", ".join(f"{value:.1f}" for value in five),
+            listed(five, ".1f"),
             all(abs(a / b - 1) < 0.35 for a, b in zip(five, (17.4, 8.4, 4.4, 3.6, 1.8), strict=True)),
             reason="holds if every one is within 35 %" + ("" if draws >= 5 else f"; here {draws} draw only"),
         ),
@@ -195,10 +181,9 @@ def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) 
         row(
             "it falls like 1/L for independently drawn heads too",
             "slope −1 (the paper does not distinguish)",
-            ", ".join(f"{value:.1f}" for value in apart) + f"; slope {apart_slope:.2f}",
+            listed(apart, ".1f") + f"; slope {apart_slope:.2f}",
             -1.25 < apart_slope < -0.8,
-            expected=False,
-            reason="MTL's body then learns nothing for the test head (F_MTL = G); ANIL's does",
+            fails="MTL's body then learns nothing for the test head (F_MTL = G); ANIL's does",
         ),
     ]
 
@@ -218,7 +203,7 @@ def time_row(what: str, means: list[float], expected: bool = False, reason: str 
     return row(
         f"{what}: the gap grows with λτ",
         "grows",
-        ", ".join(f"{m:.3g}" for m in means) + f" at λτ = {TIMES}",
+        listed(means) + f" at λτ = {TIMES}",
         grows(means),
         expected=expected,
         reason=reason or "holds if it rises in all intervals but at most one, and overall by 2 %",
@@ -232,8 +217,7 @@ def time_rows(by_time: dict[str, list[MeanError]], off: float) -> list[Row]:
         "grows",
         f"Φ'_ANIL Φ_ANIL⁻¹(Y − G), formed from the kernels at λτ up to 0.1, is the same to {off:.0e}",
         off > 1e-3,
-        expected=False,
-        reason="it equals Φ'_MTL Θ⁻¹ Y for every λτ: the trend cannot come from Lemma 1",
+        fails="it equals Φ'_MTL Θ⁻¹ Y for every λτ: the trend cannot come from Lemma 1",
     )
     variants = list(by_time.items())[1:]
     return [lemma, *(time_row(name, [g.mean for g in gaps]) for name, gaps in variants)]
@@ -251,60 +235,46 @@ PRINTED_TIMES = [*TIMES, 1.0]
 """One more: there e^{−λτ‖K‖} is below the rounding of every precision."""
 
 
-class DrawnGaps(NamedTuple):
-    """Gaps from empirical kernels."""
-
-    draws: int
-    width: int
-    by_depth: list[MeanError]
-    by_time: dict[str, list[MeanError]]
-
-
-def drawn_gaps(scale: str, say: Say) -> DrawnGaps:
-    """Gaps by depth and by λτ; every draw has tasks and a network of its own."""
+def drawn_gaps(scale: str, say: Say) -> dict[str, Any]:
+    """Gaps from empirical kernels by depth and by λτ; every draw has tasks and a network of its own."""
     draws, width = DRAWN_SIZES[scale]
     tasks = [draw(seed, sphere=False) for seed in range(draws)]
     depths: list[MeanError] = []
     kernels: list[KernelFunction] = []
     for depth in DEPTHS:
-        here = [drawn_kernel(one, seed, width, depth) for seed, one in enumerate(tasks)]
-        gaps_here = [depth_gaps(kernel, [one])[0] for one, kernel in zip(tasks, here, strict=True)]
-        depths.append(mean_error(gaps_here))
+        here = []
+        for seed, one in enumerate(tasks):
+            net = mlp(DIM, [width] * (depth - 1), 1, parametrisation="ntk")
+            params, _ = net.init(torch.Generator().manual_seed(seed))
+            empirical = empirical_kernel(net, {name: p.double() for name, p in params.items()})
+            here.append(kept(empirical, one))
+        gaps = [depth_gaps(kernel, [one])[0] for one, kernel in zip(tasks, here, strict=True)]
+        depths.append(mean_error(gaps))
         kernels = here if depth == DEPTH else kernels
         say(f"empirical kernels of width {width}, L = {depth}: {depths[-1].mean:.2f}")
-    times = by_time(tasks, kernels)
+    times, pairs = by_time(tasks, kernels), list(zip(tasks, kernels, strict=True))
     for name, dtype in PRINTED.items():
-        times[f"as printed, {name}"] = [
-            mean_error(
-                [printed_gap(kernel, one, time, dtype) for one, kernel in zip(tasks, kernels, strict=True)]
-            )
-            for time in PRINTED_TIMES
-        ]
-    return DrawnGaps(draws, width, depths, times)
+        each = [[printed_gap(kernel, one, t, dtype) for one, kernel in pairs] for t in PRINTED_TIMES]
+        times[f"as printed, {name}"] = [mean_error(gaps) for gaps in each]
+    return {"draws": draws, "width": width, "by_depth": depths, "by_time": times}
 
 
-def drawn_rows(drawn: DrawnGaps, scale: str) -> list[Row]:
+def drawn_rows(drawn: dict[str, Any], scale: str) -> list[Row]:
     """What Figure 1 shows, beside what its own computation gives."""
-    width, by_depth = drawn.width, [one.mean for one in drawn.by_depth]
+    by_depth = [one.mean for one in drawn["by_depth"]]
     slope = log_slope([float(d) for d in DEPTHS], by_depth)
-    how = f"empirical kernels of width {width}, inputs not rescaled"
-    out = [
-        row(
-            f"Figure 1, left, the paper's way ({how}): the gap falls with L",
-            "falls",
-            ", ".join(f"{value:.1f}" for value in by_depth) + f" at L = {DEPTHS}; slope {slope:.2f}",
-            by_depth[-1] < by_depth[0],
-        )
-    ]
-    for name, gaps in drawn.by_time.items():
+    how = f"empirical kernels of width {drawn['width']}, inputs not rescaled"
+    what = f"Figure 1, left, the paper's way ({how}): the gap falls with L"
+    said = f"{listed(by_depth, '.1f')} at L = {DEPTHS}; slope {slope:.2f}"
+    out = [row(what, "falls", said, by_depth[-1] < by_depth[0])]
+    for name, gaps in drawn["by_time"].items():
         means = [one.mean for one in gaps]
         if name.startswith("as printed"):
             out.append(_printed_row(f"Figure 1, right, the paper's way: Lemma 1 {name}", means))
         elif name == LEMMA:
-            out.append(_cancelled_row(means[0], drawn.by_time["as printed, float64"]))
+            out.append(_cancelled_row(means[0], drawn["by_time"]["as printed, float64"]))
         else:
-            what = f"Figure 1, right, the paper's way: {name}"
-            out.append(time_row(what, means, name in RISES[scale]))
+            out.append(time_row(f"Figure 1, right, the paper's way: {name}", means, name in RISES[scale]))
     return out
 
 
@@ -317,8 +287,7 @@ def _cancelled_row(cancelled: float, printed: list[MeanError]) -> Row:
         "grows",
         f"with λτ cancelled {cancelled:.4g}; as printed (float64) at most {off:.0e} off at λτ = {small}",
         off > 1e-3,
-        expected=False,
-        reason="λτ cancels; a difference below 10⁻³ is rounding",
+        fails="λτ cancels; a difference below 10⁻³ is rounding",
     )
 
 
@@ -328,32 +297,24 @@ def _printed_row(what: str, means: list[float]) -> Row:
     return row(
         what,
         "grows",
-        ", ".join(f"{m:.4g}" for m in means) + f" at λτ = {PRINTED_TIMES}",
+        listed(means, ".4g") + f" at λτ = {PRINTED_TIMES}",
         max(means) > 1.02 * means[0] and min(means) > 0.98 * means[0],
         reason=f"constant to 0.1 % up to λτ = {last:g}; what grows beyond is the rounding error of Φ_ANIL⁻¹, "
         "whose condition is e^{2λτ‖K‖} times that of Θ",
     )
 
 
-def drawn_panels(drawn: DrawnGaps) -> list[Panel]:
+def drawn_panels(drawn: dict[str, Any]) -> list[Panel]:
     """The same two panels as with analytic kernels."""
+    by_depth = line("empirical kernels", DEPTHS, [one.mean for one in drawn["by_depth"]])
+    lines = [
+        line(name, PRINTED_TIMES[: len(gaps)], [one.mean for one in gaps])
+        for name, gaps in drawn["by_time"].items()
+    ]
+    width = drawn["width"]
     return [
-        panel(
-            "depth L",
-            f"‖F_ANIL − F_MTL‖, λτ = 0, width {drawn.width}",
-            [line("empirical kernels", DEPTHS, [one.mean for one in drawn.by_depth])],
-            log_x=True,
-            log_y=True,
-        ),
-        panel(
-            "λτ",
-            f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {drawn.width}",
-            [
-                line(name, PRINTED_TIMES[: len(gaps)], [one.mean for one in gaps])
-                for name, gaps in drawn.by_time.items()
-            ],
-            log_y=True,
-        ),
+        loglog("depth L", f"‖F_ANIL − F_MTL‖, λτ = 0, width {width}", [by_depth]),
+        panel("λτ", f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {width}", lines, log_y=True),
     ]
 
 
@@ -374,9 +335,10 @@ def run(scale: str, say: Say) -> Reproduction:
     residual = residual_gaps([(one.train, one.test) for one in tasks[:few]])
     times = by_time(tasks[:few], [kept(mlp_kernel(DEPTH), one) for one in tasks[:few]])
     off = cancellation(mlp_kernel(DEPTH), tasks[0])
-    empirical = drawn_gaps(scale, say)
-    rows = depth_rows(gaps, five, draws) + gap_rows(residual) + time_rows(times, off)
-    rows += drawn_rows(empirical, scale)
+    drawn = drawn_gaps(scale, say)
+    rows = [*depth_rows(gaps, five, draws), *gap_rows(residual), *time_rows(times, off)]
+    rows += drawn_rows(drawn, scale)
+    plain = {"by_depth": [one._asdict() for one in drawn["by_depth"]], "by_time": _plain(drawn["by_time"])}
     data: dict[str, Any] = {
         "depths": DEPTHS,
         "times": TIMES,
@@ -386,30 +348,23 @@ def run(scale: str, say: Say) -> Reproduction:
         "residual": _plain(residual),
         "residual_depths": DEEP,
         "cancellation": off,
-        "paper": {
-            **empirical._asdict(),
-            "by_depth": [one._asdict() for one in empirical.by_depth],
-            "by_time": _plain(empirical.by_time),
-        },
+        "paper": {**drawn, **plain},
     }
     figures = {
         "bridge-fig1": _figure(gaps, times, residual),
-        "bridge-fig1-paper": panels_figure(drawn_panels(empirical)),
+        "bridge-fig1-paper": panels_figure(drawn_panels(drawn)),
     }
-    return Reproduction(rows, figures, data, _protocol(draws, few, empirical))
-
-
-def _protocol(draws: int, few: int, empirical: DrawnGaps) -> dict[str, Any]:
-    return {
+    protocol = {
         "draws": f"{draws} for the depths with shared heads, {few} for independent heads, residual networks "
-        f"and λτ, {empirical.draws} for empirical kernels, a network each",
+        f"and λτ, {drawn['draws']} for empirical kernels, a network each",
         "tasks": "20 training tasks × 10, 20 test tasks, 5 support and 10 query samples, d = 10; ‖x‖ = √d, "
         "for empirical kernels as drawn",
         "test time ŝ": 1.0,
-        "kernels": f"analytic, ReLU, He's initialisation; empirical of width {empirical.width}",
+        "kernels": f"analytic, ReLU, He's initialisation; empirical of width {drawn['width']}",
         "error": "standard error over draws",
         "seeds": f"0 to {draws - 1}",
     }
+    return Reproduction(rows, figures, data, protocol)
 
 
 def _plain(gaps: dict[str, list[MeanError]]) -> dict[str, list[dict[str, float]]]:
@@ -419,28 +374,23 @@ def _plain(gaps: dict[str, list[MeanError]]) -> dict[str, list[dict[str, float]]
 def _figure(
     gaps: dict[str, list[MeanError]], times: dict[str, list[MeanError]], residual: dict[str, list[MeanError]]
 ) -> Any:
-    shared = [g.mean for g in gaps["shared"]]
-    law = [shared[0] * DEPTHS[0] / d for d in DEPTHS]
-    by_depth = [_line(f"{heads} heads", DEPTHS, each) for heads, each in gaps.items()]
-    by_depth += [_line(RESIDUAL[name], DEEP, each) for name, each in residual.items()]
+    def curve(name: str, x: list[Any], each: list[MeanError]) -> Line:
+        return line(name, x, [g.mean for g in each], [g.error for g in each])
+
+    first = gaps["shared"][0].mean
+    by_depth = [curve(f"{heads} heads", DEPTHS, each) for heads, each in gaps.items()]
+    by_depth += [curve(RESIDUAL[name], DEEP, each) for name, each in residual.items()]
+    by_depth.append(line("∝ 1/L", DEPTHS, [first * DEPTHS[0] / d for d in DEPTHS]))
+    lines = [curve(name, TIMES, each) for name, each in times.items()]
     return panels_figure(
         [
-            panel(
-                "depth L",
-                "‖F_ANIL − F_MTL‖, λτ = 0",
-                [*by_depth, line("∝ 1/L", DEPTHS, law)],
-                log_x=True,
-                log_y=True,
-            ),
-            panel(
-                "λτ",
-                f"‖F_ANIL − F_MTL‖, L = {DEPTH}, shared heads",
-                [_line(name, TIMES, each) for name, each in times.items()],
-                log_y=True,
-            ),
+            loglog("depth L", "‖F_ANIL − F_MTL‖, λτ = 0", by_depth),
+            panel("λτ", f"‖F_ANIL − F_MTL‖, L = {DEPTH}, shared heads", lines, log_y=True),
         ]
     )
 
 
-def _line(name: str, x: Any, gaps: list[MeanError]) -> Any:
-    return line(name, x, [g.mean for g in gaps], [g.error for g in gaps])
+def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:
+    """Norms of every test task from :func:`as_printed`."""
+    anil, mtl = as_printed(kernel, one, time, dtype)
+    return (anil - mtl).double().view(one.test.size, -1).norm(dim=1)

@@ -1,13 +1,16 @@
-"""What the reproductions of Bridge's and MetaNTK's theory share: their tasks, and means over draws."""
+"""What the studies of Bridge's and MetaNTK's theory share: tasks, networks, means over draws."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 import torch
 
 from innerloop.core.random import derive_seed
-from innerloop.core.types import TaskBatch
+from innerloop.core.types import Params, TaskBatch
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import Network
 from innerloop.tasks.families import bridge_quadratic
 from innerloop.tasks.sampler import make_sampler
+from innerloop.theory.convergence import Rates, loss_bound
 
 DIM, TASKS, SHOTS, TEST_TASKS, TEST_SUPPORT, TEST_QUERY = 10, 20, 10, 20, 5, 10
 """Bridge §5.1."""
@@ -59,3 +62,24 @@ def with_support(tasks: TaskBatch, seed: int, *, sphere: bool = True) -> TaskBat
     return tasks._replace(
         x_support=more.x_query, y_support=more.y_query, x_query=tasks.x_support, y_query=tasks.y_support
     )
+
+
+def wide_net(width: int, depth: int, seed: int) -> tuple[Network, Params]:
+    """A multilayer perceptron in NTK parametrisation, and a draw of its weights in float64."""
+    net = mlp(DIM, [width] * (depth - 1), 1, parametrisation="ntk")
+    params, _ = net.init(torch.Generator().manual_seed(1000 * width + seed))
+    return net, {name: value.double() for name, value in params.items()}
+
+
+def is_under_bound(losses: Sequence[float], eta: float, constants: Rates) -> bool:
+    """Whether the loss is below (1 − ησ_min/3)^{2t} of its first value at every step."""
+    times = torch.arange(len(losses), dtype=torch.float64)
+    bound = loss_bound(times, eta, constants.smallest, losses[0])
+    return bool((torch.tensor(losses, dtype=torch.float64) <= bound * (1 + 1e-9)).all())
+
+
+def mean_losses(courses: Sequence[Sequence[float]]) -> list[float]:
+    """Geometric means over draws of losses over their first."""
+    logs = torch.tensor([[loss / losses[0] for loss in losses] for losses in courses]).double().log()
+    means: list[float] = logs.mean(0).exp().tolist()
+    return means

@@ -5,10 +5,8 @@ swapped. The ranking by the nearest neighbour of raw pixels is compared with the
 makes in tasks within a group.
 """
 
-from __future__ import annotations
-
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +43,11 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-class Budget(NamedTuple):
+Fold = Sequence[dict[str, float]]
+"""Errors within groups by their names: of raw pixels before training, and of a trained network."""
+
+
+class HardnessBudget(NamedTuple):
     """Meta-steps, filters, and test tasks within every group."""
 
     steps: int
@@ -53,19 +55,18 @@ class Budget(NamedTuple):
     episodes: int
 
 
-def recipe_of(data: str, method: str, budget: Budget, seed: int) -> Recipe:
+def recipe_of(data: str, method: str, budget: HardnessBudget, seed: int) -> Recipe:
     """Training on any classes of the training groups, 5-way 1-shot."""
     own = METHODS[method]
-    outer = {"steps": budget.steps, "batch": 2, "schedule": "cosine", "clip": 10.0}
-    model = {"kind": "conv4", "filters": budget.filters, "pooling": "stride"}
+    outer = {"steps": budget.steps, "batch": 2, "schedule": "cosine", "clip": 10.0, **own["outer"]}
     return make_recipe(
         {
             "name": "advice-hardness",
             "data": {"name": data, "standardise": True},
             "tasks": {"family": "few-shot", "ways": WAYS, "shots": 1, "queries": QUERIES},
-            "model": {**model, **own["model"]},
+            "model": {"kind": "conv4", "filters": budget.filters, "pooling": "stride", **own["model"]},
             "inner": {**own["inner"], "loss": "cross-entropy"},
-            "outer": {**outer, **own["outer"]},
+            "outer": outer,
             "run": {"seed": seed},
         }
     )
@@ -86,14 +87,9 @@ def without_half(source: ImageSource, fold: int) -> ImageSource:
     return source._replace(splits={"train": train, "validation": test, "test": test})
 
 
-class Errors(NamedTuple):
-    """Errors within groups, by their names."""
-
-    before: dict[str, float]
-    trained: dict[str, float]
-
-
-def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> Errors:
+def errors_of(
+    data: str, method: str, fold: int, seed: int, budget: HardnessBudget
+) -> tuple[dict[str, float], dict[str, float]]:
     """Errors within every group that was not trained on: of raw pixels before training, and of a network."""
     recipe = recipe_of(data, method, budget, seed)
     pictures = without_half(build_data(recipe).pictures, fold)
@@ -107,7 +103,7 @@ def errors_of(data: str, method: str, fold: int, seed: int, budget: Budget) -> E
         stream = few_shot_sampler(pictures, "test", seed=seeded, kinds=[kind], mean=scale.mean, std=scale.std)
         judged = evaluate(learner, state.params, state.buffers, stream, parts.loss, budget.episodes, plan)
         trained[name] = 1 - sum(judged.scores) / len(judged.scores)
-    return Errors(before, trained)
+    return before, trained
 
 
 NAME = "advice-hardness"
@@ -116,9 +112,9 @@ PROMISED = 0.7
 DATA = {"smoke": ("glyphs",), "cpu": ("omniglot", "cifar100"), "paper": ("omniglot", "cifar100")}
 SIZES = {
     # meta-steps, filters, tasks within a group; seeds
-    "smoke": (Budget(3, 4, 4), 1),
-    "cpu": (Budget(600, 32, 100), 1),
-    "paper": (Budget(20_000, 64, 1000), 3),
+    "smoke": (HardnessBudget(3, 4, 4), 1),
+    "cpu": (HardnessBudget(600, 32, 100), 1),
+    "paper": (HardnessBudget(20_000, 64, 1000), 3),
 }
 FOLDS = (0, 1)
 
@@ -126,20 +122,19 @@ FOLDS = (0, 1)
 def run(scale: str, say: Say) -> Reproduction:
     """Every run is kept; two at a time."""
     budget, seeds = SIZES[scale]
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {"data": data, "method": method, "fold": fold, "seed": seed, "budget": budget}
         for data in DATA[scale]
         for method in METHODS
         for seed in range(seeds)
         for fold in FOLDS
     ]
-    by_kind: dict[tuple[str, str], list[Errors]] = {}
-    for job, value in zip(jobs, compute_parts(NAME, VERSION, errors_of, jobs), strict=True):
-        errors, data, method = Errors(*value), str(job["data"]), str(job["method"])
-        by_kind.setdefault((data, method), []).append(errors)
-        middle = statistics.fmean(errors.trained.values())
-        at = f"fold {job['fold']}, seed {job['seed']}"
-        say(f"{data}, {method}, {at}: mean error within unseen groups {middle:.3f}")
+    by_kind: dict[tuple[str, str], list[Fold]] = {}
+    for job, errors in zip(jobs, compute_parts(NAME, VERSION, errors_of, jobs), strict=True):
+        by_kind.setdefault((job["data"], job["method"]), []).append(errors)
+        middle = statistics.fmean(errors[1].values())
+        where = f"{job['data']}, {job['method']}, fold {job['fold']}, seed {job['seed']}"
+        say(f"{where}: mean error within unseen groups {middle:.3f}")
     protocol = {
         "meta-steps": budget.steps,
         "network": f"strided Conv4-{budget.filters}",
@@ -149,14 +144,17 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     rows = [_row(*key, some, scale) for key, some in by_kind.items()]
     panels = [_panel(f"{data}, {method}", some) for (data, method), some in by_kind.items()]
-    kept = {" ".join(key): [one._asdict() for one in some] for key, some in by_kind.items()}
+    kept = {
+        " ".join(key): [{"before": before, "trained": after} for before, after in some]
+        for key, some in by_kind.items()
+    }
     figures = {NAME: panels_figure(panels, columns=2, width=3.6, height=3.0)}
     return Reproduction(rows, figures, {"errors": kept}, protocol)
 
 
-def _row(data: str, method: str, folds: Sequence[Errors], scale: str) -> Row:
+def _row(data: str, method: str, folds: Sequence[Fold], scale: str) -> Row:
     """Rank correlation over all groups, each judged by a network that has not seen it."""
-    before, after = _pooled([each.before for each in folds]), _pooled([each.trained for each in folds])
+    before, after = _pooled(folds)
     if scale == "smoke":
         names = sorted(before) == sorted(after)
         return row(f"{data}, {method}: every group has both errors", len(before), len(after), names)
@@ -174,15 +172,16 @@ FAILS = ("omniglot protonet", "omniglot maml", "cifar100 protonet", "cifar100 ma
 """Where less was reached at `cpu`."""
 
 
-def _pooled(folds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Means over seeds, of all groups."""
-    names = dict.fromkeys(name for errors in folds for name in errors)
-    return {name: statistics.fmean(errors[name] for errors in folds if name in errors) for name in names}
+def _pooled(folds: Sequence[Fold]) -> list[dict[str, float]]:
+    """Means over seeds of all groups, before and after training."""
+    pooled = []
+    for some in zip(*folds, strict=True):
+        names = dict.fromkeys(name for errors in some for name in errors)
+        pooled.append({n: statistics.fmean(errors[n] for errors in some if n in errors) for n in names})
+    return pooled
 
 
-def _panel(title: str, folds: Sequence[Errors]) -> Any:
-    before, after = _pooled([each.before for each in folds]), _pooled([each.trained for each in folds])
-    groups = points([before[name] for name in before], [after[name] for name in before])
-    return panel(
-        "error of raw pixels", f"error after training: {title}", [line("groups", [], [], points=groups)]
-    )
+def _panel(title: str, folds: Sequence[Fold]) -> Any:
+    before, after = _pooled(folds)
+    groups = line("groups", [], [], points=points([*before.values()], [after[name] for name in before]))
+    return panel("error of raw pixels", f"error after training: {title}", [groups])

@@ -5,8 +5,6 @@ learning as the advice estimates it from samples of 64 tasks, beside that of lin
 both ways and adapt by one step to new tasks.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence
@@ -106,14 +104,8 @@ def run(scale: str, say: Say) -> Reproduction:
 def smoke_rows(gains: Sequence[Gains]) -> list[Row]:
     """What a few short trainings can tell: that estimates from samples are near the closed forms."""
     off = max(abs(math.log(one.predicted / one.exact)) for one in gains)
-    return [
-        row(
-            "the gain from samples is within a factor of 1.5 of that from the environment's own moments",
-            "at most 1.5",
-            f"{math.exp(off):.2f} at most",
-            off <= math.log(1.5),
-        )
-    ]
+    what = "the gain from samples is within a factor of 1.5 of that from the environment's own moments"
+    return [row(what, "at most 1.5", f"{math.exp(off):.2f} at most", off <= math.log(1.5))]
 
 
 def rows_of(gains: Sequence[Gains]) -> list[Row]:

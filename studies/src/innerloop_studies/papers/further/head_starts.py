@@ -1,22 +1,16 @@
-"""Training runs behind ``maml-permutations`` and ``bridge-frozen``: one learner, one start of its last layer.
+"""Training runs behind ``maml-permutations`` and ``bridge-frozen``: one learner, one start of its head."""
 
-They stand apart from the rows that are made of them, so that finished runs outlive a change of words there
-(:func:`innerloop_studies.reproduce.parts.remembered`).
-"""
-
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from innerloop.core.errors import NonFiniteError
-from innerloop.core.types import Params
+from innerloop.core.statistics import Interval
 from innerloop.evaluation.scores import by_label_order, evaluate
 from innerloop.experiment.learner import build_learner
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.learners.orders import label_orders
 from innerloop.training.state import TrainState
-from innerloop_studies.papers.training import Fitted, fitted, plan_for
+from innerloop_studies.papers.training import fitted, plan_for
 
 
 class Setting(NamedTuple):
@@ -35,70 +29,75 @@ class Setting(NamedTuple):
 WAYS, TEST_QUERIES = 5, 15
 
 
-def trained(setting: Setting, start: str, seed: int) -> Fitted:
-    """A Conv4-32 after training from one start of its last layer."""
-    recipe = make_recipe(
-        {
-            "name": "head-starts",
-            "data": {"name": setting.data, "standardise": setting.data != "glyphs"},
-            "tasks": {"family": "few-shot", "ways": WAYS, "shots": setting.shots, "queries": 5},
-            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": "transductive"},
-            "inner": {
-                "method": setting.method,
-                "lr": setting.lr,
-                "steps": setting.inner_steps,
-                "loss": "cross-entropy",
-                "head_start": start,
-            },
-            "outer": {"steps": setting.steps, "batch": 2, "lr": 2e-3, "clip": 10.0},
-            "eval": {"episodes": setting.tests, "queries": TEST_QUERIES},
-            "run": {"seed": seed, "threads": 1, "dtype": setting.dtype},
-        }
-    )
-    return fitted(recipe)
-
-
-class Judged(NamedTuple):
-    """A trained learner on the test tasks."""
+class HeadRun(NamedTuple):
+    """A trained learner on the test tasks: a score each, and how far the last layer moved in training."""
 
     scores: list[float]
     moved: float
 
 
-class Permuted(NamedTuple):
-    """A trained learner on the test tasks, in many orders of their labels."""
+class PermutedRun(NamedTuple):
+    """A trained learner on the test tasks, in many orders of their labels.
+
+    ``equal_rows`` are those of the trained last layer in the place of each: another start at test only.
+    """
 
     scores: list[list[float]]
     averaged: list[float]
     equal_rows: list[float]
 
 
-def judged(setting: Setting, start: str, seed: int) -> Judged:
-    """Accuracies on the test tasks, one each, and how far the last layer moved in training."""
-    outcome = trained(setting, start, seed)
-    state = _state(outcome)
-    return Judged(_scores(outcome.parts, state, start), _moved(outcome.parts, state.params))
-
-
-def permuted(setting: Setting, start: str, seed: int, orders: int) -> Permuted:
-    """Accuracies on the test tasks in every order of their labels, averaged over orders, and of equal rows.
-
-    ``equal rows`` are those of the trained last layer in the place of each: another start at test only.
-    """
-    outcome = trained(setting, start, seed)
-    parts, state = outcome.parts, _state(outcome)
-    by_order = by_label_order(
-        parts.learner_after(setting.inner_steps),
-        state.params,
-        state.buffers,
-        parts.data.test,
-        parts.loss,
-        label_orders(WAYS, orders),
-        setting.tests,
-        plan_for(outcome.recipe),
+def trained(setting: Setting, start: str, seed: int) -> tuple[Parts, TrainState]:
+    """A Conv4-32 after training from one start of its last layer."""
+    inner = {"method": setting.method, "lr": setting.lr, "steps": setting.inner_steps}
+    recipe = make_recipe(
+        {
+            "name": "head-starts",
+            "data": {"name": setting.data, "standardise": setting.data != "glyphs"},
+            "tasks": {"family": "few-shot", "ways": WAYS, "shots": setting.shots, "queries": 5},
+            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": "transductive"},
+            "inner": {**inner, "loss": "cross-entropy", "head_start": start},
+            "outer": {"steps": setting.steps, "batch": 2, "lr": 2e-3, "clip": 10.0},
+            "eval": {"episodes": setting.tests, "queries": TEST_QUERIES},
+            "run": {"seed": seed, "threads": 1, "dtype": setting.dtype},
+        }
     )
+    outcome = fitted(recipe)
+    if outcome.state is None:
+        raise NonFiniteError(f"training of {setting.method} went to infinity: lower its inner rate.")
+    return outcome.parts, outcome.state
+
+
+def judged(setting: Setting, start: str, seed: int) -> HeadRun:
+    """Accuracies on the test tasks, one each, and the largest change of a weight of the last layer."""
+    parts, state = trained(setting, start, seed)
+    before, after = parts.params, state.params
+    moved = max(float((after[n] - before[n]).abs().max()) for n in parts.network.head_names)
+    return HeadRun(_scores(parts, state, start), moved)
+
+
+def permuted(setting: Setting, start: str, seed: int, orders: int) -> PermutedRun:
+    """Accuracies on test tasks in every order of their labels, averaged over orders, and of equal rows."""
+    parts, state = trained(setting, start, seed)
+    learner, every = parts.learner_after(setting.inner_steps), label_orders(WAYS, orders)
+    judged_on = parts.data.test, parts.loss, every, setting.tests, plan_for(parts.recipe)
+    by_order = by_label_order(learner, state.params, state.buffers, *judged_on)
     equal_rows = _scores(parts, state, "one-vector")
-    return Permuted(by_order.scores.tolist(), by_order.averaged.tolist(), equal_rows)
+    return PermutedRun(by_order.scores.tolist(), by_order.averaged.tolist(), equal_rows)
+
+
+def stated(setting: Setting, seeds: int) -> dict[str, Any]:
+    """For protocols."""
+    told = {"ways": WAYS, "test queries per class": TEST_QUERIES, "seeds": seeds}
+    return {**setting._asdict(), **told}
+
+
+NET = "strided Conv4-32, norm=transductive, tasks per meta-step: 2"
+
+
+def points(interval: Interval, sign: str = "") -> str:
+    """In percentage points."""
+    return f"{100 * interval.mean:{sign}.1f} ± {100 * interval.ci95:.1f}"
 
 
 def _scores(parts: Parts, state: TrainState, start: str) -> list[float]:
@@ -107,15 +106,3 @@ def _scores(parts: Parts, state: TrainState, start: str) -> list[float]:
     learner = build_learner(inner, parts.network, inner.steps, WAYS)
     tests, plan = recipe.eval.episodes, plan_for(recipe)
     return evaluate(learner, state.params, state.buffers, parts.data.test, parts.loss, tests, plan).scores
-
-
-def _state(outcome: Fitted) -> TrainState:
-    if outcome.state is None:
-        method = outcome.recipe.inner.method
-        raise NonFiniteError(f"training of {method} went to infinity: lower its inner rate.")
-    return outcome.state
-
-
-def _moved(parts: Parts, params: Params) -> float:
-    """The largest change of a weight of the last layer."""
-    return max(float((params[n] - parts.params[n]).abs().max()) for n in parts.network.head_names)

@@ -1,12 +1,10 @@
 """Short races of ``innerloop advise`` beside long training, on pictures and on numbers."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +21,8 @@ from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.report.plots.style import INK
 from innerloop.runs.progress import Progress, progress
 from innerloop_studies.papers.further.rates import content, source
-from innerloop_studies.reproduce.rows import Row, row
+from innerloop_studies.reproduce.parts import compute_parts
+from innerloop_studies.reproduce.rows import Row, Say, row
 
 LONG_SEED = 2
 """Of the validation tasks that long training is judged on: the race has seen others."""
@@ -31,7 +30,7 @@ REHEARSED = 0.08
 """Share of the time in which a step is timed: schedules need the number of steps beforehand."""
 
 
-class Case(NamedTuple):
+class RaceProblem(NamedTuple):
     """A problem: pictures with ways and shots; or a family of tasks of numbers, with no ways."""
 
     data: str
@@ -56,26 +55,7 @@ class Case(NamedTuple):
         return pose_advice(read_advise(source(self.data), [*shape, "backbone=none", *items]))
 
 
-class LongJob(NamedTuple):
-    """What :func:`long_run` is given."""
-
-    case: Case
-    method: str
-    seed: int
-    seconds: float
-    episodes: int
-
-
-class RaceJob(NamedTuple):
-    """What :func:`short_race` is given."""
-
-    case: Case
-    methods: Sequence[str]
-    seed: int
-    seconds: float
-
-
-class Long(NamedTuple):
+class LongRun(NamedTuple):
     """What a method reached when it was trained for long."""
 
     score: float | None
@@ -84,7 +64,7 @@ class Long(NamedTuple):
     seconds: float
 
 
-class Raced(NamedTuple):
+class ShortRace(NamedTuple):
     """How a short race went."""
 
     order: list[str]
@@ -94,21 +74,15 @@ class Raced(NamedTuple):
     seconds: float
 
 
-def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) -> Long:
+def long_run(case: RaceProblem, method: str, seed: int, seconds: float, episodes: int) -> LongRun:
     """A method trained for this many seconds of one core: its score on validation tasks, and what it took."""
-    problem = Case(*case).posed(seed, f"methods=[{method}]")
+    problem = RaceProblem(*case).posed(seed, f"methods=[{method}]")
     entrant = problem.entrants[0]
     with tempfile.TemporaryDirectory() as folder:
 
         def trial(name: str, steps: int, judged: int) -> Trial:
-            return Trial(
-                shorten(entrant.recipe, steps, problem.queries),
-                Path(folder) / name,
-                name,
-                steps,
-                judged,
-                LONG_SEED,
-            )
+            recipe = shorten(entrant.recipe, steps, problem.queries)
+            return Trial(recipe, Path(folder) / name, name, steps, judged, LONG_SEED)
 
         short = [shorten(entrant.recipe, MOST_TIMED, problem.queries)]
         (costs,) = measure_recipes(short, 1).values()
@@ -116,15 +90,12 @@ def long_run(case: Case, method: str, seed: int, seconds: float, episodes: int) 
         step = tried.training_seconds / tried.steps if tried.scores else costs.step
         steps = max(LEAST_STEPS, int(seconds / step))
         reached = run_trial(trial("long", steps, episodes))
-    return Long(reached.mean, reached.ci95, steps, reached.training_seconds)
+    return LongRun(reached.mean, reached.ci95, steps, reached.training_seconds)
 
 
-def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) -> Raced:
-    """The race of all methods within this many seconds of one core.
-
-    Their order, and whether it was decided.
-    """
-    problem = Case(*case).posed(seed, f"budget={max(1, round(seconds))}s")
+def short_race(case: RaceProblem, methods: Sequence[str], seed: int, seconds: float) -> ShortRace:
+    """The order of methods in a race within this many seconds of one core, and whether it was decided."""
+    problem = RaceProblem(*case).posed(seed, f"budget={max(1, round(seconds))}s")
     problem = problem._replace(entrants=[e for e in problem.entrants if e.name in methods])
     with tempfile.TemporaryDirectory() as folder, _session(Path(folder)) as session:
         went = race_methods(problem, session)
@@ -132,7 +103,7 @@ def short_race(case: Case, methods: Sequence[str], seed: int, seconds: float) ->
     rows = [trained_row(racer, 0) for racer in went.racers]
     gap = ahead_of(rows[0], rows[1], problem.better) if len(rows) > 1 else None
     steps = {row.method: row.steps for row in rows}
-    return Raced([row.method for row in rows], is_beyond_chance(gap), steps, went.left_out, took)
+    return ShortRace([row.method for row in rows], is_beyond_chance(gap), steps, went.left_out, took)
 
 
 @contextmanager
@@ -158,7 +129,7 @@ ENOUGH = 0.8
 """Share of problems on which the first choice must be close to the best."""
 
 
-class Judged(NamedTuple):
+class RaceOutcome(NamedTuple):
     """A problem: what the race chose, what was best, and how far apart they are after long training."""
 
     problem: str
@@ -172,32 +143,119 @@ class Judged(NamedTuple):
     order: list[str]
 
 
-def judged_by(
-    case: Case, seed: int, long: Mapping[str, Long], raced: Raced, *, worst: float, regret: Regret
-) -> Judged:
-    """Holds the first choice of a short race against the best method of a long one."""
+def race_study(
+    name: str,
+    version: int,
+    problems: Sequence[RaceProblem],
+    methods: Sequence[str],
+    size: tuple[float, int, int],
+    say: Say,
+    *,
+    worst: float,
+    regret: Regret,
+    least: float,
+) -> list[RaceOutcome]:
+    """Long runs two at a time, then the short races, each at least ``least`` seconds; every part is kept."""
+    seconds, episodes, seeds = size
+    each = [(problem, seed, method) for problem in problems for seed in range(seeds) for method in methods]
+    jobs: list[dict[str, Any]] = [
+        {"case": problem, "method": method, "seed": seed, "seconds": seconds, "episodes": episodes}
+        for problem, seed, method in each
+    ]
+    long: dict[tuple[RaceProblem, int], dict[str, LongRun]] = {}
+    for (problem, seed, method), value in zip(
+        each, compute_parts(name, version, long_run, jobs, seen=_seen), strict=True
+    ):
+        run = long.setdefault((problem, seed), {})[method] = LongRun(*value)
+        told = "diverged" if run.score is None else f"{run.score:.4g}"
+        say(f"{problem}, {method}, seed {seed}: {told} after {run.steps} steps")
+    budget = max(SHARE * seconds * len(methods), least)
+    jobs = [{"case": problem, "methods": methods, "seed": seed, "seconds": budget} for problem, seed in long]
+    outcomes = []
+    for job, value in zip(jobs, compute_parts(name, version, short_race, jobs, seen=_seen), strict=True):
+        problem, seed = job["case"], job["seed"]
+        one = race_outcome(problem, seed, long[problem, seed], ShortRace(*value), worst=worst, regret=regret)
+        outcomes.append(one)
+        say(
+            f"{problem}, seed {seed}: the race chose {one.chosen}, regret {one.regret:.3g} against {one.best}"
+        )
+    return outcomes
+
+
+def _seen(job: Mapping[str, Any]) -> dict[str, str]:
+    return {"data": job["case"].content} if job["case"].ways else {}
+
+
+def race_protocol(
+    problems: Sequence[RaceProblem], methods: Sequence[str], size: tuple[float, int, int], network: str
+) -> dict[str, Any]:
+    """What a reader needs to judge the numbers."""
+    seconds, episodes, seeds = size
+    return {
+        "problems": [str(problem) for problem in problems],
+        "methods": list(methods),
+        "long": f"{seconds:g} s of one core each; {episodes} validation tasks that the race has not seen",
+        "short": f"{SHARE:g} of that time for all methods together, one process",
+        "network": network,
+        "seeds": seeds,
+    }
+
+
+def race_outcome(
+    problem: RaceProblem,
+    seed: int,
+    long: Mapping[str, LongRun],
+    raced: ShortRace,
+    *,
+    worst: float,
+    regret: Regret,
+) -> RaceOutcome:
+    """Holds the first choice of a short race against the best of a long one; what diverged is ``worst``."""
     reached = {name: worst if one.score is None else one.score for name, one in long.items()}
     best = min(reached, key=reached.__getitem__) if worst else max(reached, key=reached.__getitem__)
     chosen = next((name for name in raced.order if name in reached), None)
     if chosen is None:
-        raise UserError(f"{case}: {'; '.join(raced.left_out)}.")
-    whole = sum(one.seconds for one in long.values())
+        raise UserError(f"{problem}: {'; '.join(raced.left_out)}.")
+    share = raced.seconds / sum(one.seconds for one in long.values())
     lost = regret(reached[chosen], reached[best])
-    share = raced.seconds / whole
-    return Judged(str(case), seed, chosen, best, lost, raced.decided, share, reached, raced.order)
+    return RaceOutcome(str(problem), seed, chosen, best, lost, raced.decided, share, reached, raced.order)
 
 
-def counted_row(problems: Sequence[Judged]) -> Row:
+def race_figure(
+    problems: Sequence[RaceOutcome],
+    title: str,
+    beside_best: Regret,
+    limits: tuple[float, float] | None = None,
+) -> Any:
+    """What every method reached after long training beside the best one, and what the race chose."""
+    places = list(range(len(problems)))
+
+    def heights(names: Sequence[str]) -> list[float]:
+        pairs = zip(problems, names, strict=True)
+        return [beside_best(one.long.get(name, math.nan), one.long[one.best]) for one, name in pairs]
+
+    methods = list(dict.fromkeys(name for one in problems for name in one.long))
+    lines = [line(name, places, heights([name] * len(problems)), dots=True) for name in methods]
+    chosen = points(places, heights([one.chosen for one in problems]))
+    lines.append(line("chosen by the race", [], [], ink=INK, points=chosen))
+    words = [one.problem.replace(", 5-way ", "\n").replace(", ", "\n") for one in problems]
+    ticks = [text.replace("-quadratic", "-\nquadratic") for text in words]
+    only = panel("", title, lines, log_y=limits is not None, limits=limits, ticks=ticks)
+    return panels_figure([only], width=11.0, height=4.0)
+
+
+def counted_row(problems: Sequence[RaceOutcome]) -> Row:
     """That every problem was decided, however little was trained."""
     what = "every problem has a choice among the methods that were trained for long"
     chosen = sum(one.chosen in one.long for one in problems)
     return row(what, len(problems), chosen, bool(problems) and chosen == len(problems))
 
 
-def race_rows(
-    problems: Sequence[Judged], close: float, what: str, said: str, fails: Collection[str] = ()
-) -> list[Row]:
-    """Whether first choices are close to the best, races cheap, and leads that were called decided right."""
+def race_rows(problems: Sequence[RaceOutcome], close: float, what: str, said: str) -> list[Row]:
+    """Whether first choices are close to the best, races cheap, and leads that were called decided right.
+
+    The last does not hold at `cpu`: of three on numbers and of eight on pictures, one and two did not last.
+    """
     near = sum(one.regret <= close for one in problems)
     wrong = [one for one in problems if one.decided and one.regret > close]
     decided = sum(one.decided for one in problems)
@@ -209,43 +267,18 @@ def race_rows(
             f"{ENOUGH:.0%} (our aim)",
             f"{near} of {len(problems)}; {said}",
             near >= ENOUGH * len(problems),
-            expected="aim" not in fails,
         ),
         row(
             "the race costs at most a tenth of the long one",
             "0.1 (our aim)",
             f"{share:.3f} at the median",
             share <= SHARE * 1.1,
-            expected="cost" not in fails,
         ),
         row(
             "a lead that is called more than chance is right after long training",
             "all (our aim)",
             f"{decided - len(wrong)} of {decided}",
             not wrong,
-            expected="decided" not in fails,
+            expected=False,
         ),
     ]
-
-
-def race_figure(
-    problems: Sequence[Judged], title: str, beside_best: Regret, limits: tuple[float, float] | None = None
-) -> Any:
-    """What every method reached after long training beside the best one, and what the race chose."""
-    places = list(range(len(problems)))
-
-    def heights(names: Sequence[str]) -> list[float]:
-        known = [
-            (one.long.get(name, math.nan), one.long[one.best])
-            for one, name in zip(problems, names, strict=True)
-        ]
-        return [beside_best(score, best) for score, best in known]
-
-    methods = list(dict.fromkeys(name for one in problems for name in one.long))
-    lines = [line(name, places, heights([name] * len(problems)), dots=True) for name in methods]
-    chosen = points(places, heights([one.chosen for one in problems]))
-    lines.append(line("chosen by the race", [], [], ink=INK, points=chosen))
-    words = [one.problem.replace(", 5-way ", "\n").replace(", ", "\n") for one in problems]
-    ticks = [text.replace("-quadratic", "-\nquadratic") for text in words]
-    only = panel("", title, lines, log_y=limits is not None, limits=limits, ticks=ticks)
-    return panels_figure([only], width=11.0, height=4.0)

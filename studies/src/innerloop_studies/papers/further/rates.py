@@ -1,37 +1,38 @@
 """Runs of ANIL on pictures at one rate, and what a rate loses against the best of a grid."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import math
 import os
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
+from matplotlib.figure import Figure
 
-from innerloop.choose.rates import advice_for, provisional
+from innerloop.choose.rates import advice_for
 from innerloop.core.errors import UserError
+from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
-from innerloop.report.plots.panels import line, mark, panel
+from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.theory.rate.bracket import step_divisor
 from innerloop.theory.rate.forms import step_rates
 from innerloop.theory.rate.tangent_features import head_stacks
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
+from innerloop_studies.reproduce.rows import Say
 
 QUERIES = 5
 PHOTOGRAPHS, SIDE = "tiny-imagenet", 32
 """Photographs are brought to this size: a quarter of the pixels, and of the time."""
 
 
-class Case(NamedTuple):
+class RateProblem(NamedTuple):
     """One problem."""
 
     data: str
@@ -51,14 +52,6 @@ class Case(NamedTuple):
         return f"{self.data}, {self.ways}-way {self.shots}-shot, {layer}, {self.steps} step{many}"
 
 
-class Size(NamedTuple):
-    """How much is trained and judged."""
-
-    steps: int
-    batch: int
-    tests: int
-
-
 class Reached(NamedTuple):
     """What training at a rate has reached."""
 
@@ -68,39 +61,20 @@ class Reached(NamedTuple):
     diverged: bool
 
 
-class Job(NamedTuple):
-    """One training: at a rate, or at ``auto``."""
-
-    case: Case
-    rate: Any
-    seed: int
-    size: Size
-
-
-def jobs_of(cases: Sequence[Case], seeds: int, size: Size) -> list[Job]:
-    """Every case and seed at ``auto`` and at every rate of the grid."""
-    return [Job(c, rate, seed, size) for c in cases for seed in range(seeds) for rate in ("auto", *GRID)]
-
-
-def reached(name: str, version: int, jobs: Sequence[Job]) -> Iterator[Reached]:
-    """What each of them comes to; finished ones are kept."""
-    values = compute_parts(name, version, trained, jobs, seen=lambda job: {"content": content(job.case.data)})
-    return (Reached(*value) for value in values)
-
-
-def trained(case: Case, rate: Any, seed: int, size: Size) -> Reached:
+def trained(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Reached:
     """Accuracy on test tasks after training at a rate, or at ``auto``."""
     outcome = fitted(recipe_of(case, rate, seed, size))
     score = judged(outcome)
     chance = 1 / case.ways
     diverged = not math.isfinite(score.mean)
     accuracy = chance if diverged else score.mean
-    return Reached(accuracy, score.ci95, float(outcome.recipe.inner.lr), diverged)
+    return Reached(accuracy, score.ci95, float(outcome.parts.recipe.inner.lr), diverged)
 
 
-def recipe_of(case: Case, rate: Any, seed: int, size: Size) -> Recipe:
+def recipe_of(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Recipe:
     """ANIL with a strided Conv4-32 on a problem."""
     data = {"name": source(case.data), **({"size": SIDE} if case.data == PHOTOGRAPHS else {})}
+    steps, batch, tests = size
     shape = {"ways": case.ways, "shots": case.shots, "queries": QUERIES}
     return make_recipe(
         {
@@ -109,16 +83,16 @@ def recipe_of(case: Case, rate: Any, seed: int, size: Size) -> Recipe:
             "tasks": {"family": "few-shot", **shape},
             "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": case.norm},
             "inner": {"method": "anil", "lr": rate, "steps": case.steps, "loss": "cross-entropy"},
-            "outer": {"steps": size.steps, "batch": size.batch, "lr": 3e-3, "clip": 10.0},
-            "eval": {"episodes": size.tests},
+            "outer": {"steps": steps, "batch": batch, "lr": 3e-3, "clip": 10.0},
+            "eval": {"episodes": tests},
             "run": {"seed": seed, "threads": 1},
         }
     )
 
 
-def estimated(case: Case, seed: int) -> dict[str, float]:
+def estimated(case: RateProblem, seed: int) -> dict[str, float]:
     """The two forms behind ``auto``'s point at the first weights, for one step and (``…, all``) for all."""
-    parts = build(provisional(recipe_of(case, "auto", seed, Size(1, 1, 1))))
+    parts = build(provisional(recipe_of(case, "auto", seed, (1, 1, 1))))
     advice = advice_for(parts)
     forms = {name: value * step_divisor(case.steps) for name, value in advice.forms.items()}
     batch = parts.data.train.episodes(range(advice.tasks))
@@ -175,14 +149,14 @@ GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MEDIAN, WORST = 0.01, 0.03
 """The aim: regrets of this much in the median and at worst."""
 
-Results = Mapping[tuple[Case, Any, int], Reached]
+Results = Mapping[tuple[RateProblem, Any, int], Reached]
 """What was reached, by case, rate (a number or ``auto``) and seed."""
 
 
-class Entry(NamedTuple):
+class RateEntry(NamedTuple):
     """A problem: accuracies at the rates of the grid and at ``auto``, means over seeds."""
 
-    case: Case
+    case: RateProblem
     scores: list[float]
     auto: float
     rate: float
@@ -209,7 +183,7 @@ class Entry(NamedTuple):
         It is one where ``auto`` itself is that good.
 
         >>> scores = [0.1] * 4 + [0.495, 0.5, 0.3, 0.2]
-        >>> round(Entry(Case("glyphs", 5, "none", 1), scores, 0.48, 0.1).factor, 2)
+        >>> round(RateEntry(RateProblem("glyphs", 5, "none", 1), scores, 0.48, 0.1).factor, 2)
         3.0
         """
         if self.regret <= MEDIAN:
@@ -220,22 +194,18 @@ class Entry(NamedTuple):
     @property
     def divided(self) -> float:
         """The regret, had the rate been divided by the steps and not by their root."""
-        return self._elsewhere(self.rate / step_divisor(self.case.steps))
+        return self.between(self.rate / step_divisor(self.case.steps)) if self.case.steps > 1 else self.regret
 
     @property
     def undivided(self) -> float:
         """The regret, had the rate not been divided."""
-        return self._elsewhere(self.rate * step_divisor(self.case.steps))
-
-    def _elsewhere(self, other: float) -> float:
-        """With one step nothing is divided."""
-        return self.between(other) if self.case.steps > 1 else self.regret
+        return self.between(self.rate * step_divisor(self.case.steps)) if self.case.steps > 1 else self.regret
 
     def between(self, rate: float) -> float:
         """The regret at a rate, read off between those of the grid.
 
         >>> scores = [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2]
-        >>> entry = Entry(Case("glyphs", 5, "none", 1), scores, 0.5, 0.3)
+        >>> entry = RateEntry(RateProblem("glyphs", 5, "none", 1), scores, 0.5, 0.3)
         >>> round(entry.between(0.3), 3), round(entry.between(math.sqrt(0.3)), 3)
         (0.0, 0.05)
         """
@@ -248,23 +218,65 @@ class Entry(NamedTuple):
         return {"case": str(self.case), **{name: getattr(self, name) for name in figures}}
 
 
-def summary(case: Case, results: Results, seeds: int) -> Entry:
+def summary(case: RateProblem, results: Results, seeds: int) -> RateEntry:
     """Means over seeds."""
 
     def mean(rate: Any) -> float:
         return statistics.fmean(results[(case, rate, seed)].accuracy for seed in range(seeds))
 
     rate = statistics.fmean(results[(case, "auto", seed)].rate for seed in range(seeds))
-    return Entry(case, [mean(rate) for rate in GRID], mean("auto"), rate)
+    return RateEntry(case, [mean(rate) for rate in GRID], mean("auto"), rate)
 
 
-def panel_of(entry: Entry) -> Any:
-    """Accuracy against the rate."""
-    name = "test accuracy: " + str(entry.case).replace(", ", "\n", 1)
-    return panel(
-        "inner rate",
-        name,
-        [line("fixed", GRID, entry.scores)],
-        [mark("auto", entry.rate, entry.auto)],
-        log_x=True,
+def train_all(
+    name: str, version: int, jobs: Sequence[Mapping[str, Any]], say: Say
+) -> dict[tuple[RateProblem, Any, int], Reached]:
+    """What trainings come to, by problem, rate and seed; finished ones are kept."""
+    values = compute_parts(
+        name, version, trained, jobs, seen=lambda job: {"content": content(job["case"].data)}
     )
+    results = {}
+    for job, value in zip(jobs, values, strict=True):
+        case, rate, seed = job["case"], job["rate"], job["seed"]
+        results[case, rate, seed] = one = Reached(*value)
+        say(f"{case}, seed {seed}, {rate}: {one.accuracy:.3f} (rate {one.rate:.3g})")
+    return results
+
+
+def jobs_of(cases: Sequence[RateProblem], size: Sequence[int]) -> list[dict[str, Any]]:
+    """Every problem and seed at ``auto`` and at every rate of the grid; ``size``: of ``SIZES``."""
+    steps, batch, tests, seeds = size
+    given = {"size": (steps, batch, tests)}
+    rates = ("auto", *GRID)
+    return [{"case": c, "rate": r, "seed": s, **given} for c in cases for s in range(seeds) for r in rates]
+
+
+def stated(size: Sequence[int]) -> dict[str, Any]:
+    """For protocols."""
+    steps, batch, tests, seeds = size
+    grid = {"grid": list(GRID), "net": "strided Conv4-32"}
+    return {"meta-steps": steps, "batch": batch, "test tasks": tests, "seeds": seeds, **grid}
+
+
+def table_figure(table: Sequence[RateEntry]) -> Figure:
+    """Accuracy against the rate, a panel for each problem."""
+    panels = []
+    for entry in table:
+        name = "test accuracy: " + str(entry.case).replace(", ", "\n", 1)
+        marks = [mark("auto", entry.rate, entry.auto)]
+        panels.append(panel("inner rate", name, [line("fixed", GRID, entry.scores)], marks, log_x=True))
+    return panels_figure(panels, columns=min(4, len(panels)), width=3.4, height=2.8)
+
+
+def answers(table: Sequence[RateEntry]) -> list[tuple[float, int]]:
+    """All accuracies of the smallest scale, and of how many answers each is a share."""
+    _, _, tests, seeds = SIZES["smoke"]
+    return [
+        (accuracy, entry.case.ways * QUERIES * tests * seeds)
+        for entry in table
+        for accuracy in (*entry.scores, entry.auto)
+    ]
+
+
+SIZES = {"smoke": (4, 2, 10, 1), "cpu": (150, 2, 200, 2), "paper": (2000, 4, 1000, 2)}
+"""Meta-steps, tasks per step, test tasks, seeds."""

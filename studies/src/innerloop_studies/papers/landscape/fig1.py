@@ -1,7 +1,5 @@
 """Figure 1: four environments, where NAL and MAML start in each, and what it costs them."""
 
-from __future__ import annotations
-
 import torch
 
 from innerloop.theory.landscape.geography import Geography, environment, geography

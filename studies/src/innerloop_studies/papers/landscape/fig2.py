@@ -1,15 +1,12 @@
 """Figures 2 and 7: first coordinates and excess risks against ρ_H, closed forms with SGD's points on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 
 import innerloop_studies.papers.landscape.linear as linear
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
-from innerloop.theory.landscape.batch import compare
-from innerloop.theory.landscape.forms import adapted_curvature, excess_risk
+from innerloop.theory.landscape.forms import adapted_curvature, compare, excess_risk
 from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import ends_row
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row

@@ -1,7 +1,5 @@
 """Figure 3: excess risks and their ratio against R, for scattered and for closely packed hard tasks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -9,14 +7,7 @@ import torch
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, geography, step_curvature
 from innerloop_studies.papers.figures import INKS
-from innerloop_studies.papers.landscape.linear import (
-    ends,
-    ends_row,
-    expected_ends,
-    geography_drawer,
-    intervals,
-    standard_errors_off,
-)
+from innerloop_studies.papers.landscape import linear
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
 TITLE = "Landscape, Figure 3: excess risks against R for scattered and packed hard tasks"
@@ -34,39 +25,27 @@ def run(scale: str, say: Say) -> Reproduction:
     data: dict[str, Any] = {}
     rows, gains = [], []
     for name, (hard, easy) in RATIOS.items():
-        case = _curves(hard, easy, runs, grid, steps)
-        data[name] = case
-        curves = []
+        data[name] = case = _curves(hard, easy, runs, grid, steps)
+        at, R, curves = case["points_R"], case["R"], []
         for method, key in (("NAL", "nal"), ("MAML", "maml")):
-            measured = points(case["points_R"], case[f"{key}_points"], case[f"{key}_ci95"])
-            curves.append(line(method, case["R"], case[key], ink=INKS[method], points=measured))
-        ratio = line("ratio", case["R"], case["gain"], points=points(case["points_R"], case["gain_points"]))
+            measured = points(at, case[f"{key}_points"], case[f"{key}_ci95"])
+            curves.append(line(method, R, case[key], ink=INKS[method], points=measured))
+        ratio = line("ratio", R, case["gain"], points=points(at, case["gain_points"]))
         panels.append(panel("R", f"{name}: excess risk", curves))
         panels.append(panel("R", "NAL's over MAML's", [ratio], limits=(0.95, 2.05)))
         gain = case["gain"][0]
         gains.append(gain)
         say(f"{name}: gain {gain:.2f} (SGD's ends {sum(case['gain_points']) / grid:.2f})")
-        packed = hard > 1
-        rows.append(
-            row(
-                f"{name}: ratio of the excess risks",
-                "MAML significantly better" if packed else "about equal",
-                gain,
-                gain > 1.5 if packed else gain < 1.5,
-            )
-        )
+        paper, holds = ("MAML significantly better", gain > 1.5) if hard > 1 else ("about equal", gain < 1.5)
+        rows.append(row(f"{name}: ratio of the excess risks", paper, gain, holds))
         if scale == "smoke":
-            rows.append(ends_row(name, case["ends_off"], steps))
+            rows.append(linear.ends_row(name, case["ends_off"], steps))
         else:
             off = max(abs(p / gain - 1) for p in case["gain_points"])
-            rows.append(
-                row(
-                    f"{name}: empirical ratios from the closed form, at most", "on the curve", off, off < 0.15
-                )
-            )
-    spread, packed_ones = gains
-    better = packed_ones > spread
-    rows.append(row("the gain is larger where hard tasks are closely packed", "yes", better, better))
+            what = f"{name}: empirical ratios from the closed form, at most"
+            rows.append(row(what, "on the curve", off, off < 0.15))
+    better = gains[1] > gains[0]
+    rows.append(row("the gain is larger where hard tasks are closely packed", "yes", better))
     protocol = {
         "ρ_H, ρ_E, m, d": f"{RHO_HARD}, {RHO_EASY}, {SHOTS}, {DIM} (Figure 1's; not stated for this figure)",
         "SGD": f"{steps} iterations of one task, n₁ = 25, n₂ = m, rates as in C.1, {runs} repeats",
@@ -88,15 +67,17 @@ def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[
     there = geography(Geography(DIM, RHO_HARD, RHO_EASY, at, at**2 / hard, at**2 / easy), 1 / RHO_EASY, SHOTS)
     levels = {"nal": torch.full_like(at, (RHO_HARD + RHO_EASY) / 2), "maml": (a_h + a_e).expand(grid) / 2}
     for name in ("nal", "maml"):
-        draw = geography_drawer(envs, runs, 1)
-        w = ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=1 / RHO_EASY)
-        expected = expected_ends(getattr(there, name).coordinate, levels[name], name, SHOTS, steps)
-        ends_off = max(ends_off, standard_errors_off(w.mean(-1), expected))
+        draw = linear.geography_drawer(envs, runs, 1)
+        w = linear.ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=1 / RHO_EASY)
+        expected = linear.expected_ends(getattr(there, name).coordinate, levels[name], name, SHOTS, steps)
+        ends_off = max(ends_off, linear.standard_errors_off(w.mean(-1), expected))
         # the excess risk of any w: both groups' optima are spread around their centres
         to_hard = (w - at[:, None]).square().sum(-1) + DIM * at**2 / hard
         to_easy = w.square().sum(-1) + DIM * at**2 / easy
         risks[name] = getattr(curves, name).risk.tolist()
-        risks[f"{name}_points"], risks[f"{name}_ci95"] = intervals(0.25 * (a_h * to_hard + a_e * to_easy))
+        risks[f"{name}_points"], risks[f"{name}_ci95"] = linear.intervals(
+            0.25 * (a_h * to_hard + a_e * to_easy)
+        )
     gains = [n / m for n, m in zip(risks["nal_points"], risks["maml_points"], strict=True)]
     lines = {"R": R.tolist(), "points_R": at.tolist(), "gain": curves.gain.tolist()}
     return {**lines, "gain_points": gains, "ends_off": ends_off, **risks}

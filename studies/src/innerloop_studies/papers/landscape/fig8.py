@@ -1,7 +1,5 @@
 """Figure 8: logistic regression, in the manner of Figure 2's column with m = 500."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figur
 from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import intervals
 from innerloop_studies.reproduce.parts import compute_parts
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Landscape, Figure 8: logistic regression against ρ_H"
 VERSION = 1
@@ -32,7 +30,7 @@ def run(scale: str, say: Say) -> Reproduction:
     runs, grid, steps, draws = SIZES[scale]
     settings = {"runs": runs, "grid": grid, "steps": steps, "draws": draws}
     (ends,) = compute_parts("landscape-fig8", VERSION, _measure, [settings])
-    say("ratios of the excess risks: " + ", ".join(f"{r:.2f}" for r in _ratios(ends)))
+    say("ratios of the excess risks: " + listed(_ratios(ends), ".2f"))
     protocol = {
         "labels": "drawn from the true logistic model with optima 1 and −1 (not stated in the paper)",
         "inner rate": f"{RATE:g} = 1/(ρ_E/4), one over the easy task's smoothness (not stated)",
@@ -57,10 +55,7 @@ def _rows(ends: Ends) -> list[Row]:
     nearer, ratio = all(maml[i] > nal[i] for i in _middle(ends)), max(_ratios(ends))
     start = "MAML starts nearer the hard task than NAL (ρ_H in 0.1–0.6)"
     smaller = "MAML's excess risk is smaller for suitable ρ_H; largest ratio"
-    return [
-        row(start, "yes", nearer, nearer),
-        row(smaller, "smaller", ratio, ratio > 1.05),
-    ]
+    return [row(start, "yes", nearer, nearer), row(smaller, "smaller", ratio, ratio > 1.05)]
 
 
 def _panels(ends: Ends) -> list[Panel]:

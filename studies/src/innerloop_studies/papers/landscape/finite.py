@@ -4,18 +4,17 @@ A linear model sees its samples only through :math:`G=X^\top X/n` and :math:`c=X
 are computed from draws of these (:func:`innerloop.theory.landscape.finite.draw_moments`), whatever ``n`` is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from innerloop.report.plots.panels import Panel, line, panel
+from innerloop.report.plots.panels import Panel, line
 from innerloop.theory.landscape.finite import TaskMoments, draw_moments
 from innerloop.theory.landscape.forms import solve
 from innerloop.theory.spectra import log_slope
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Row, row
 
 F64 = torch.float64
@@ -25,6 +24,14 @@ NOISE, KINDS = 0.5, 64
 """ν; how many tasks the environment has, equally frequent: its means are then exact sums."""
 SURE = 0.96
 """The probability with which Theorem 2's bound holds: distances are this quantile over draws."""
+
+
+def environment_stated(dim: int) -> str:
+    """For protocols."""
+    return (
+        f"{KINDS} equally frequent tasks, d = {dim}, eigenvalues of Σ in [{LEAST}, {LARGEST}], "
+        f"‖w*‖ ≤ {LONGEST} (Assumptions 1 and 2), ν = {NOISE}"
+    )
 
 
 class Environment(NamedTuple):
@@ -61,7 +68,7 @@ def chunks(draws: int, numbers: int) -> list[int]:
 
 
 def task_moments(tasks: Environment, samples: int, generator: torch.Generator) -> TaskMoments:
-    r"""Moments of ``samples`` samples of every task: :math:`\Sigma^{1/2}W\Sigma^{1/2}` and its pull."""
+    r"""TaskMoments of ``samples`` samples of every task: :math:`\Sigma^{1/2}W\Sigma^{1/2}` and its pull."""
     white = draw_moments(
         torch.ones(tasks.optima.shape[:-1], dtype=F64), tasks.optima.shape[-1], samples, NOISE, generator
     )
@@ -123,10 +130,8 @@ def law_panel(
     first = next(iter(curves.values()))
     law = [first[0] * (value / at[0]) ** exponent for value in at]
     lines = [line(name, at, list(values), dots=True) for name, values in curves.items()]
-    return panel(
+    return loglog(
         x_name,
         "distance, 96 % of draws are nearer",
         [*lines, line("as stated" if exponent < 0 else "∝ √d", at, law)],
-        log_x=True,
-        log_y=True,
     )

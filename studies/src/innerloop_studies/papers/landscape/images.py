@@ -1,8 +1,6 @@
 """Trains a method on a mixture of easy and hard picture tasks and judges it on each (Landscape, §5)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +15,12 @@ from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.data.source import ImageSource, labels
 from innerloop.evaluation.heads import fit_heads, head_scores
-from innerloop.experiment.data import build_data
+from innerloop.experiment.data import Sizes, build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.model import build_model
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.sizes import Sizes
 from innerloop.learners.gradient import maml
 from innerloop.learners.metric import protonet
 from innerloop.learners.objectives.base import Objective
@@ -34,22 +31,15 @@ from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.loading import image_loader
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop_studies.reproduce.rows import Say
+from innerloop_studies.reproduce.rows import Row, Say, same_row
 
 INNER_RATE = 0.1
 
 
-class Training(NamedTuple):
-    """The outer optimiser and its rate."""
-
-    optimiser: str
-    rate: float
-
-
-SGD = {"MAML": Training("sgd", 1e-3), "NAL": Training("sgd", 1e-6)}
-"""As published: tuned in 1e-2 to 1e-6. At NAL's rate the network hardly moves."""
-ADAM = {method: Training("adam", training.rate) for method, training in SGD.items()}
-BASELINE = Training("adam", 1e-3)
+SGD = {"MAML": ("sgd", 1e-3), "NAL": ("sgd", 1e-6)}
+"""Outer optimisers and rates as published: tuned in 1e-2 to 1e-6. At NAL's rate the network hardly moves."""
+ADAM = {method: ("adam", rate) for method, (_, rate) in SGD.items()}
+BASELINE = ("adam", 1e-3)
 """Of MTL, ProtoNet and RFS, which the paper has not."""
 
 
@@ -70,64 +60,65 @@ def judge_all(
     judged: Mapping[str, tuple[ImageSource, Kind]],
     budget: Budget,
     seed: int,
-    training: Training,
+    training: tuple[str, float] | None,
 ) -> dict[str, float]:
-    """Accuracy in percent of one trained model on every kind of ``judged``."""
-    parts = parts_of(method, *train, budget, seed, training)
-    state = fit_parts(parts, plan=Plan("loop"))
-    return judge_each(method, parts.network, (state.params, state.buffers), judged, budget, seed)
+    """Accuracy in percent on every kind of ``judged``, before the first step if there is no training.
 
-
-def judge_first(
-    method: str,
-    train: tuple[ImageSource, Sequence[Kind]],
-    judged: Mapping[str, tuple[ImageSource, Kind]],
-    budget: Budget,
-    seed: int,
-) -> dict[str, float]:
-    """The same before the first step."""
-    parts = parts_of(method, *train, budget, seed, BASELINE)
-    return judge_each(method, parts.network, (parts.params, parts.buffers), judged, budget, seed)
-
-
-def judge_each(
-    method: str,
-    net: Network,
-    weights: tuple[Params, Buffers],
-    judged: Mapping[str, tuple[ImageSource, Kind]],
-    budget: Budget,
-    seed: int,
-) -> dict[str, float]:
-    """Accuracy in percent on every kind of ``judged``; all methods meet the same tasks."""
+    All methods meet the same tasks.
+    """
+    parts = parts_of(method, *train, budget, seed, training or BASELINE)
+    weights = parts.params, parts.buffers
+    if training is not None:
+        state = fit_parts(parts, plan=Plan("loop"))
+        weights = state.params, state.buffers
     with torch_threads(Plan("loop")):
         return {
-            name: judge(method, net, *weights, *one, budget, derive_seed(seed, "judge", name))
+            name: judge(method, parts.network, weights, *one, budget, derive_seed(seed, "judge", name))
             for name, one in judged.items()
         }
 
 
-def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: Training) -> Recipe:
+def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: tuple[str, float]) -> Recipe:
     """How a method trains. RFS takes one minibatch a step."""
     objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
+    learner = "protonet" if method == "ProtoNet" else "maml"
+    outer = {"objective": objective, "steps": budget.steps, "batch": 1 if method == "RFS" else budget.tasks}
     return make_recipe(
         {
             "tasks": {"family": "few-shot", "ways": ways},
             "model": {"kind": "conv4", "filters": budget.filters, "pooling": budget.pooling},
-            "inner": {
-                "method": "protonet" if method == "ProtoNet" else "maml",
-                "lr": INNER_RATE,
-                "loss": "cross-entropy",
-            },
-            "outer": {
-                "objective": objective,
-                "steps": budget.steps,
-                "batch": 1 if method == "RFS" else budget.tasks,
-                "optimiser": training.optimiser,
-                "lr": training.rate,
-            },
+            "inner": {"method": learner, "lr": INNER_RATE, "loss": "cross-entropy"},
+            "outer": {**outer, "optimiser": training[0], "lr": training[1]},
             "run": {"seed": seed},
         }
     )
+
+
+def judge(
+    method: str,
+    net: Network,
+    weights: tuple[Params, Buffers],
+    source: ImageSource,
+    kind: Kind,
+    budget: Budget,
+    seed: int,
+) -> float:
+    """Mean accuracy over episodes of one kind, in percent."""
+    sampler, ways = few_shot_sampler(source, "all", seed=seed, kinds=[kind]), kind.ways
+    params, buffers = split_prefix(weights[0], PREFIX)[1], weights[1]
+    steps = budget.test_steps if method == "NAL" else 1
+    loss = get_loss("cross-entropy")
+    learner = protonet(net, ways) if method == "ProtoNet" else maml(net, loss, INNER_RATE, steps)
+
+    def score(task: Task) -> float:
+        if method in ("MTL", "RFS"):
+            return by_head(net, params, buffers, task, ways)
+        adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
+        with torch.no_grad():
+            outputs, _ = learner.predict(adapted, task.x_query)
+        return float(accuracy(outputs[:, :ways], task.y_query))
+
+    return 100 * mean_interval([score(sampler.episode(i)) for i in range(budget.episodes)]).mean
 
 
 def parts_of(
@@ -136,7 +127,7 @@ def parts_of(
     kinds: Sequence[Kind],
     budget: Budget,
     seed: int,
-    training: Training,
+    training: tuple[str, float],
 ) -> Parts:
     """What a method trains on: tasks of all classes, of the given kinds."""
     _, height, width, channels = source.images.shape
@@ -149,34 +140,6 @@ def parts_of(
         return Parts(recipe, build_data(recipe, source, minibatches(source, kinds, seed)), sizes, model)
     sampler = few_shot_sampler(source, "all", seed=seed, kinds=kinds)
     return Parts(recipe, build_data(recipe, source, sampler), sizes)
-
-
-def judge(
-    method: str,
-    net: Network,
-    params: Params,
-    buffers: Buffers,
-    source: ImageSource,
-    kind: Kind,
-    budget: Budget,
-    seed: int,
-) -> float:
-    """Mean accuracy over episodes of one kind, in percent."""
-    sampler = few_shot_sampler(source, "all", seed=seed, kinds=[kind])
-    params = split_prefix(params, PREFIX)[1]
-    loss = get_loss("cross-entropy")
-    steps = budget.test_steps if method == "NAL" else 1
-    learner = protonet(net, kind.ways) if method == "ProtoNet" else maml(net, loss, INNER_RATE, steps)
-
-    def score(task: Task) -> float:
-        if method in ("MTL", "RFS"):
-            return by_head(net, params, buffers, task, kind.ways)
-        adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
-        with torch.no_grad():
-            outputs, _ = learner.predict(adapted, task.x_query)
-        return float(accuracy(outputs[:, : kind.ways], task.y_query))
-
-    return 100 * mean_interval([score(sampler.episode(i)) for i in range(budget.episodes)]).mean
 
 
 BATCH = 64
@@ -232,35 +195,47 @@ def by_head(net: Network, params: Params, buffers: Buffers, task: Task, ways: in
         return float(accuracy(head_scores(fitted, q)[0], task.y_query))
 
 
+JUDGED = ("train easy", "train hard", "test easy", "test hard")
+
+
+SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
+
+
+STEPS, TASKS = 20_000, 8
+"""Of the paper's trainings."""
+
+
 Accuracies = Mapping[str, Mapping[str, Interval]]
 """In percent, by name of the arm and kind of tasks."""
 
 
-def over_seeds(names: Sequence[str], values: Iterable[dict[str, float]], say: Say) -> Accuracies:
+def over_seeds(
+    jobs: Sequence[Mapping[str, Any]], name: Callable[[Any], str], values: Iterable[Any], say: Say
+) -> Accuracies:
     """Accuracies of training runs by name, as intervals over seeds."""
     by_name: dict[str, list[dict[str, float]]] = {}
-    for name, by_kind in zip(names, values, strict=True):
-        by_name.setdefault(name, []).append(by_kind)
+    for job, by_kind in zip(jobs, values, strict=True):
+        by_name.setdefault(name(job), []).append(by_kind)
         shown = ", ".join(f"{kind} {value:.1f}" for kind, value in by_kind.items())
-        say(f"{name}, seed {len(by_name[name]) - 1}: {shown}")
-    return {
-        name: {kind: mean_interval([run[kind] for run in runs]) for kind in runs[0]}
-        for name, runs in by_name.items()
+        say(f"{name(job)}, seed {job['seed']}: {shown}")
+    table = {
+        arm: {kind: mean_interval([run[kind] for run in runs]) for kind in runs[0]}
+        for arm, runs in by_name.items()
     }
-
-
-def bar(interval: Interval) -> tuple[float, float]:
-    """The value of a bar and the half-width of its interval, as they are drawn."""
-    return interval.mean, interval.ci95
+    for arm, kinds in table.items():
+        cells = [
+            f"{part} {v.mean:.1f}" + (f" ± {v.ci95:.1f}" if v.n > 1 else "") for part, v in kinds.items()
+        ]
+        say(f"{arm}: {', '.join(cells)}")
+    return table
 
 
 def plain_accuracies(accuracies: Accuracies) -> dict[str, Any]:
-    """The same as plain data.
+    """The same as plain data."""
+    return {name: {kind: v._asdict() for kind, v in kinds.items()} for name, kinds in accuracies.items()}
 
-    >>> plain_accuracies({"MAML": {"test hard": Interval(50.0, 1.0, 3)}})
-    {'MAML': {'test hard': {'mean': 50.0, 'ci95': 1.0, 'n': 3}}}
-    """
-    return {
-        name: {kind: interval._asdict() for kind, interval in kinds.items()}
-        for name, kinds in accuracies.items()
-    }
+
+def alike_row(what: str, one: Mapping[str, float], other: Mapping[str, float]) -> Row:
+    """Of methods before training."""
+    pairs = [(one[part], other[part]) for part in JUDGED]
+    return same_row(what, pairs, "the same weights and the same step, judged on the same tasks")

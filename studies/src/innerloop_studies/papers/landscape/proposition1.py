@@ -1,15 +1,13 @@
 """Proposition 1, Corollaries 1 and 2, eq. 9, Remark 1, footnote 1 (§3, A.1 to A.3): formulas, simulated."""
 
-from __future__ import annotations
-
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from innerloop.report.plots.panels import Line, line, panel, panels_figure
-from innerloop.theory.landscape.batch import compare
+from innerloop.report.plots.panels import Line, line, panels_figure
 from innerloop.theory.landscape.forms import (
     adapted_curvature,
+    compare,
     excess_risk,
     irreducible,
     maml_solution,
@@ -25,14 +23,10 @@ from innerloop.theory.landscape.geography import (
     step_curvature,
     two_tasks,
 )
-from innerloop_studies.papers.landscape.finite import (
-    F64,
-    NOISE,
-    Environment,
-    draw_environment,
-    take,
-    task_moments,
-)
+from innerloop_studies.papers.figures import loglog
+from innerloop_studies.papers.landscape import finite
+from innerloop_studies.papers.landscape.finite import F64, NOISE, Environment
+from innerloop_studies.papers.landscape.linear import standard_errors_off
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Landscape, Proposition 1, Corollaries 1 and 2, Remark 1 (§3): simulated steps"
@@ -51,7 +45,7 @@ FEW, MANY, WEAK = 4, 64, 1e-3
 def run(scale: str, say: Say) -> Reproduction:
     """Simulates steps where the paper takes expectations, and evaluates its formulas as they are printed."""
     draws = DRAWS[scale]
-    env = draw_environment(DIM, torch.Generator().manual_seed(1))
+    env = finite.draw_environment(DIM, torch.Generator().manual_seed(1))
     rows = [_lemma_row(env, 10 * draws), *_proposition_rows(env, draws), *_corollary_rows(draws)]
     say(f"{draws} steps of each of {len(env.optima)} tasks")
     needed = {name: _samples_needed(values) for name, values in _spectra().items()}
@@ -66,16 +60,15 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"landscape-proposition1": _figure()}, {"needed": needed}, protocol)
 
 
-def _off(values: Tensor, expected: Tensor | float) -> float:
-    """Of means over the first axis, in standard errors, the largest."""
-    error = values.std(0) / len(values) ** 0.5
-    return float(((values.mean(0) - expected).abs() / error).max())
-
-
 def _lemma_row(env: Environment, draws: int) -> Row:
-    one = take(env, torch.zeros(draws, dtype=torch.long))
-    left = torch.eye(DIM, dtype=F64) - RATE * task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
-    off = _off(left @ one.covariances @ left, adapted_curvature(env.covariances[:1], RATE, SHOTS)[0])
+    one = finite.take(env, torch.zeros(draws, dtype=torch.long))
+    left = (
+        torch.eye(DIM, dtype=F64)
+        - RATE * finite.task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
+    )
+    off = standard_errors_off(
+        left @ one.covariances @ left, adapted_curvature(env.covariances[:1], RATE, SHOTS)[0]
+    )
     said = f"{off:.1f} standard errors off at most, in {DIM**2} entries"
     return row(
         "Lemma 2 (A.1): E[P̂ΣP̂] = Q⁽ᵐ⁾", "equal", said, off < SURE, reason=f"{draws} draws of m samples"
@@ -87,8 +80,8 @@ def _simulated(env: Environment, w: Tensor, draws: int) -> Tensor:
     g, losses = torch.Generator().manual_seed(3), []
     for start in range(0, draws, 1000):
         count = min(1000, draws - start)
-        tasks = take(env, torch.arange(len(env.optima)).expand(count, -1))
-        data = task_moments(tasks, SHOTS, g)
+        tasks = finite.take(env, torch.arange(len(env.optima)).expand(count, -1))
+        data = finite.task_moments(tasks, SHOTS, g)
         v = (w - tasks.optima)[..., None]
         after = v - RATE * (data.gram @ v - data.pull[..., None])
         losses.append(0.5 * (after.mT @ tasks.covariances @ after)[..., 0, 0].mean(-1))
@@ -106,8 +99,8 @@ def _proposition_rows(env: Environment, draws: int) -> list[Row]:
     for name, w in solutions.items():
         values = _simulated(env, w, draws)
         known = float(excess_risk(w, env.covariances, env.optima, RATE, SHOTS))
-        off = _off(values, known + step)
-        errors.append(_off(values, known))
+        off = standard_errors_off(values, known + step)
+        errors.append(standard_errors_off(values, known))
         said = f"simulated {float(values.mean()) - step:.5f}: {off:.1f} standard errors off"
         rows.append(row(f"Proposition 1, {name}: the excess risk", round(known, 5), said, off < SURE))
     why = f"no start avoids the noise of the step ({step:.4f}), but the least loss of eq. 2 does not have it"
@@ -117,8 +110,7 @@ def _proposition_rows(env: Environment, draws: int) -> list[Row]:
             "equal",
             f"{min(errors):.0f} standard errors off or more",
             max(errors) < SURE,
-            expected=False,
-            reason=why,
+            fails=why,
         )
     )
     return rows
@@ -145,7 +137,7 @@ def _corollary_rows(draws: int) -> list[Row]:
     for name, start, printed in zip(names, both, _printed_corollary(LARGE, lr, m), strict=True):
         w = start.coordinate.expand(int(LARGE.dim))
         pairs = task_risks(w, covariances, optima, lr, m).view(2, -1).mean(0)  # one hard, one easy task
-        off = _off(pairs, printed)
+        off = standard_errors_off(pairs, printed)
         said = f"over drawn tasks {float(pairs.mean()):.4f}: {off:.1f} standard errors off"
         rows.append(row(f"Corollary 1, {name}: the excess risk", round(printed, 4), said, off < SURE))
     gain, bracket = float(geography(LARGE, lr, ENDLESS).gain), float(limiting_gain(LARGE))
@@ -153,7 +145,7 @@ def _corollary_rows(draws: int) -> list[Row]:
     why = "A.3 drops (ρ_E/(ρ_E+ρ_H))², which lies between ¼ and 1"
     near = abs(gain / simple - 1) < 0.05
     rows += [
-        row("Corollary 2, eq. 12: the gain as m → ∞", simple, gain, near, expected=False, reason=why),
+        row("Corollary 2, eq. 12: the gain as m → ∞", simple, gain, near, fails=why),
         row("ours: eq. 12 with its bracket kept", bracket, gain, abs(gain / bracket - 1) < 1e-4),
     ]
     return rows
@@ -172,8 +164,7 @@ def _two_tasks_row() -> Row:
         round(printed, 4),
         said,
         abs(printed / known - 1) < 1e-6,
-        expected=False,
-        reason="the factor ‖w₁* − w₂*‖²/4 is left out",
+        fails="the factor ‖w₁* − w₂*‖²/4 is left out",
     )
 
 
@@ -195,17 +186,18 @@ def _samples_needed(values: Tensor) -> float:
     """Samples with which the gain over 1 is half of what 200 per effective direction bring."""
     grid = torch.logspace(0, 4, 801, dtype=F64)
     gains = _gains(values, grid) - 1
-    target = float(_gains(values, values.new_tensor([200.0 * float(_dimension(values))]))[0] - 1) / 2
+    target = (
+        float(
+            _gains(values, values.new_tensor([200.0 * float(effective_dimension(torch.diag(values)))]))[0] - 1
+        )
+        / 2
+    )
     return float(grid[int((gains < target).sum())])
-
-
-def _dimension(values: Tensor) -> Tensor:
-    return effective_dimension(torch.diag(values))
 
 
 def _remark_row(needed: dict[str, float]) -> Row:
     few, many, strong = needed.values()
-    dims = [float(_dimension(values)) for values in _spectra().values()]
+    dims = [float(effective_dimension(torch.diag(values))) for values in _spectra().values()]
     said = ", ".join(
         f"{name} (effective dimension {d:.3g}): {m:.0f}"
         for (name, m), d in zip(needed.items(), dims, strict=True)
@@ -241,5 +233,5 @@ def _figure() -> Figure:
     curves: list[Line] = [
         line(name, grid.tolist(), _gains(values, grid).tolist()) for name, values in _spectra().items()
     ]
-    one = panel("samples m of the step", "gain of MAML over NAL", curves, log_x=True, log_y=True)
+    one = loglog("samples m of the step", "gain of MAML over NAL", curves)
     return panels_figure([one], columns=1, width=5.4)

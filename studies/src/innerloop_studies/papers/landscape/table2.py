@@ -1,9 +1,7 @@
 """Tables 2 and 5: FS-CIFAR100, easy tasks 2-way 50-shot, hard ones 20-way 5-shot with share p."""
 
-from __future__ import annotations
-
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,19 +10,8 @@ from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource, NumberedFiles
 from innerloop.tasks.episodes import Kind
 from innerloop_studies.papers.figures import bars_figure
-from innerloop_studies.papers.landscape.images import (
-    ADAM,
-    SGD,
-    Accuracies,
-    Budget,
-    Training,
-    bar,
-    judge_all,
-    judge_first,
-    over_seeds,
-    plain_accuracies,
-)
-from innerloop_studies.papers.landscape.table1 import JUDGED, table
+from innerloop_studies.papers.landscape import images
+from innerloop_studies.papers.landscape.images import JUDGED, SEEDS, STEPS, TASKS, Accuracies, Budget
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
@@ -36,30 +23,44 @@ NAL_SHOTS = 5
 TRAIN_IMAGES = 450
 
 
-class Arm(NamedTuple):
-    """A line of the table: a method with its outer optimiser and rate."""
-
-    method: str
-    training: Training
-
-
 ARMS = {
-    "NAL": Arm("NAL", SGD["NAL"]),
-    "MAML": Arm("MAML", SGD["MAML"]),
-    "NAL by Adam": Arm("NAL", ADAM["NAL"]),
-    "MAML by Adam": Arm("MAML", ADAM["MAML"]),
+    "NAL": ("NAL", images.SGD["NAL"]),
+    "MAML": ("MAML", images.SGD["MAML"]),
+    "NAL by Adam": ("NAL", images.ADAM["NAL"]),
+    "MAML by Adam": ("MAML", images.ADAM["MAML"]),
 }
+"""Lines of the table: a method with its outer optimiser and rate."""
 
 
-def trained(scale: str, share: float, method: str, budget: Budget, seed: int) -> dict[str, float]:
-    """Accuracies in percent of one arm, trained with this share of hard tasks."""
-    arm = ARMS[method]
-    return judge_all(arm.method, *tasks_of(scale, share, arm.method), budget, seed, arm.training)
+def trained(
+    scale: str, share: float, method: str, budget: Budget, seed: int, *, untrained: bool = False
+) -> dict[str, float]:
+    """Accuracies in percent of one arm, trained with this share of hard tasks, or before training."""
+    name, training = ARMS[method]
+    tasks = tasks_of(scale, share, name)
+    return images.judge_all(name, *tasks, budget, seed, None if untrained else training)
 
 
-def untrained(scale: str, share: float, method: str, budget: Budget) -> dict[str, float]:
-    """The same before training, after one step in each task."""
-    return judge_first(method, *tasks_of(scale, share, method), budget._replace(test_steps=1), 0)
+def _checks(scale: str) -> dict[str, dict[str, float]]:
+    """One run again; and both methods before training, each taking one step, from unlike mixtures."""
+    budget = BUDGETS[scale]
+    one_step = budget._replace(test_steps=1)
+    return {
+        "again": trained(scale, SHARES[1], "MAML", budget, 0),
+        "MAML": trained(scale, SHARES[0], "MAML", one_step, 0, untrained=True),
+        "NAL": trained(scale, SHARES[-1], "NAL", one_step, 0, untrained=True),
+    }
+
+
+def _smoke_rows(accuracies: Accuracies, checks: dict[str, dict[str, float]]) -> list[Row]:
+    """What must hold however little was trained."""
+    mine = accuracies[f"p={SHARES[1]} MAML"]
+    pairs = [(mine[part].mean, checks["again"][part]) for part in JUDGED]
+    what = "before training, MAML's and NAL's accuracies after one step are the same, whatever p is"
+    return [
+        same_row(f"MAML trained again at p={SHARES[1]} has the same accuracies", pairs),
+        images.alike_row(what, checks["MAML"], checks["NAL"]),
+    ]
 
 
 def shapes(scale: str) -> dict[str, Kind]:
@@ -103,11 +104,11 @@ def sources_of(scale: str) -> dict[str, ImageSource]:
     on. Landscape's 80 training classes are the first two parts. The glyphs are split by alphabet.
     """
     whole = glyphs() if scale == "smoke" else open_source("fc100")
-    images, most = 12 if scale == "smoke" else TRAIN_IMAGES, int(whole.counts.min())
+    count, most = 12 if scale == "smoke" else TRAIN_IMAGES, int(whole.counts.min())
     classes = np.concatenate([whole.splits["train"], whole.splits["validation"]])
     return {
-        "learn": subset(whole, classes, 0, images),
-        "train": subset(whole, classes, images, most),
+        "learn": subset(whole, classes, 0, count),
+        "train": subset(whole, classes, count, most),
         "test": subset(whole, whole.splits["test"], 0, most),
     }
 
@@ -136,69 +137,39 @@ PUBLISHED = {
     (0.01, "MAML"): (94.0, 15.7, 85.0, 11.8),
 }
 SHARES, METHODS = (0.99, 0.5, 0.01), tuple(ARMS)
-SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
-STEPS, TASKS = 20_000, 8
+
+
+BUDGETS = {
+    "smoke": Budget(3, 2, 2, "stride", 3, 5),
+    "cpu": Budget(400, 2, 32, "stride", 50, 5),
+    "paper": Budget(STEPS, TASKS, 64, "stride", 250, 5),
+}
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
     sources_of(scale)  # missing data are told at once
     jobs = [
-        {"scale": scale, "share": share, "method": method, "budget": _budget(scale), "seed": seed}
+        {"scale": scale, "share": share, "method": method, "budget": BUDGETS[scale], "seed": seed}
         for share in SHARES
         for method in METHODS
         for seed in range(SEEDS[scale])
     ]
     values = compute_parts("landscape-table2", VERSION, trained, jobs)
-    accuracies = over_seeds([f"p={job['share']} {job['method']}" for job in jobs], values, say)
-    table(accuracies, list(accuracies), say)
+    accuracies = images.over_seeds(jobs, lambda job: f"p={job['share']} {job['method']}", values, say)
     groups = {
-        f"{part} tasks": {f"{m} p={p}": bar(accuracies[f"p={p} {m}"][part]) for p in SHARES for m in METHODS}
+        f"{part} tasks": {f"{m} p={p}": accuracies[f"p={p} {m}"][part][:2] for p in SHARES for m in METHODS}
         for part in ("test easy", "test hard")
     }
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
     checks = _checks(scale) if scale == "smoke" else {}
-    protocol = _protocol(scale, _budget(scale))
+    protocol = _protocol(scale, BUDGETS[scale])
     rows = _rows(accuracies, scale, checks)
-    return Reproduction(rows, {"landscape-table2": figure}, plain_accuracies(accuracies), protocol)
-
-
-def _budget(scale: str) -> Budget:
-    return {
-        "smoke": Budget(3, 2, 2, "stride", 3, 5),
-        "cpu": Budget(400, 2, 32, "stride", 50, 5),
-        "paper": Budget(STEPS, TASKS, 64, "stride", 250, 5),
-    }[scale]
-
-
-def _checks(scale: str) -> dict[str, dict[str, float]]:
-    """One run again; and both methods before training, each taking one step, from unlike mixtures."""
-    budget = _budget(scale)
-    return {
-        "again": trained(scale, SHARES[1], "MAML", budget, 0),
-        "MAML": untrained(scale, SHARES[0], "MAML", budget),
-        "NAL": untrained(scale, SHARES[-1], "NAL", budget),
-    }
-
-
-def _smoke_rows(accuracies: Accuracies, checks: dict[str, dict[str, float]]) -> list[Row]:
-    """What must hold however little was trained."""
-    mine = accuracies[f"p={SHARES[1]} MAML"]
-    return [
-        same_row(
-            f"MAML trained again at p={SHARES[1]} has the same accuracies",
-            [(mine[part].mean, checks["again"][part]) for part in JUDGED],
-        ),
-        same_row(
-            "before training, MAML's and NAL's accuracies after one step are the same, whatever p is",
-            [(checks["MAML"][part], checks["NAL"][part]) for part in JUDGED],
-            "the same weights and the same step, judged on the same tasks",
-        ),
-    ]
+    return Reproduction(rows, {"landscape-table2": figure}, images.plain_accuracies(accuracies), protocol)
 
 
 def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]]) -> list[Row]:
-    asked = {k: shape.ways * shape.queries * _budget(scale).episodes for k, shape in shapes(scale).items()}
+    asked = {k: shape.ways * shape.queries * BUDGETS[scale].episodes for k, shape in shapes(scale).items()}
     judged = [
         (kinds[part].mean / 100, asked[part.split()[1]] * SEEDS[scale])
         for kinds in accuracies.values()
@@ -208,42 +179,36 @@ def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]
     if scale == "smoke":
         return rows + _smoke_rows(accuracies, checks)
 
-    rows += [_above_nal(accuracies, share, part, scale) for share in SHARES for part in JUDGED]
-    return rows + [_many_help(accuracies, part, scale) for part in ("train hard", "test hard")]
+    def statement(what: str, published: Any, ours: str, holds: bool, more: str = "") -> None:
+        expected = scale != "cpu" or what not in FAILS
+        rows.append(row(what, published, ours, holds, expected=expected, reason=deviations(scale) + more))
 
+    def mean(share: float, method: str, part: str) -> float:
+        return accuracies[f"p={share} {method}"][part].mean
 
-def _above_nal(accuracies: Accuracies, share: float, part: str, scale: str) -> Row:
-    """MAML against NAL by SGD as published, with Adam's number beside it."""
-
-    def gap(by: str) -> float:
-        maml, nal = (accuracies[f"p={share} {method}{by}"][part].mean for method in ("MAML", "NAL"))
-        return round(maml - nal, 1)
-
-    i = JUDGED.index(part)
-    published = round(PUBLISHED[(share, "MAML")][i] - PUBLISHED[(share, "NAL")][i], 1)
-    what = f"p={share}: MAML above NAL on {part} tasks, points"
-    return _statement(scale, what, published, f"{gap('')} (by Adam {gap(' by Adam')})", gap("") > 0)
-
-
-def _many_help(accuracies: Accuracies, part: str, scale: str) -> Row:
-    many, few = (f"p={p}" for p in (SHARES[0], SHARES[-1]))
-    means = {
-        by: [round(accuracies[f"{p} MAML{by}"][part].mean, 1) for p in (many, few)] for by in ("", " by Adam")
-    }
-    theirs = [PUBLISHED[(p, "MAML")][JUDGED.index(part)] for p in (SHARES[0], SHARES[-1])]
-    what = f"MAML on {part} tasks: many hard ones in training help ({many} against {few})"
-    ours = f"{means['']} (by Adam {means[' by Adam']})"
-    return _statement(scale, what, theirs, ours, means[""][0] > means[""][1] + MARGIN, f"; {RULE}")
-
-
-def _statement(scale: str, what: str, published: Any, ours: str, holds: bool, more: str = "") -> Row:
-    expected = scale != "cpu" or what not in FAILS
-    return row(what, published, ours, holds, expected=expected, reason=deviations(scale) + more)
+    for share in SHARES:
+        for i, part in enumerate(JUDGED):
+            gap, adam = (
+                round(mean(share, f"MAML{by}", part) - mean(share, f"NAL{by}", part), 1)
+                for by in ("", " by Adam")
+            )
+            published = round(PUBLISHED[share, "MAML"][i] - PUBLISHED[share, "NAL"][i], 1)
+            what = f"p={share}: MAML above NAL on {part} tasks, points"
+            statement(what, published, f"{gap} (by Adam {adam})", gap > 0)
+    many, few = SHARES[0], SHARES[-1]
+    for part in ("train hard", "test hard"):
+        ours, adam_s = (
+            [round(mean(p, f"MAML{by}", part), 1) for p in (many, few)] for by in ("", " by Adam")
+        )
+        theirs = [PUBLISHED[p, "MAML"][JUDGED.index(part)] for p in (many, few)]
+        what = f"MAML on {part} tasks: many hard ones in training help (p={many} against p={few})"
+        statement(what, theirs, f"{ours} (by Adam {adam_s})", ours[0] > ours[1] + MARGIN, f"; {RULE}")
+    return rows
 
 
 def deviations(scale: str) -> str:
     """What is not as published, for every row."""
-    budget = _budget(scale)
+    budget = BUDGETS[scale]
     other = f"{STEPS:,} steps of {TASKS} tasks; it also says 10,000 of 2"
     if scale == "paper":
         return f"SGD as published; the longer of C.5's two trainings: {other}"

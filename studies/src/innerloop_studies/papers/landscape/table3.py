@@ -1,16 +1,14 @@
 """Table 3: up-weighting hard tasks brings NAL towards MAML."""
 
-from __future__ import annotations
-
 import itertools
-from typing import NamedTuple
+from typing import Any
 
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, step_curvature
-from innerloop.training.reweighted import hard_weights
+from innerloop.training.task_weights import hard_weights
 from innerloop_studies.papers.figures import INKS
 from innerloop_studies.papers.landscape.linear import ends, geography_drawer
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Landscape, Table 3: up-weighting hard tasks"
 VERSION = 1
@@ -30,20 +28,12 @@ TEST_SHOTS = (2000, 500)
 TICKS = ["NAL", "ζ = 2", "ζ = 5", "ζ = 10", "MAML"]
 
 
-class Trials(NamedTuple):
-    """The average coordinate and its deviation over trials, and test errors by number of samples."""
-
-    coordinate: float
-    deviation: float
-    errors: dict[str, float]
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """4000 iterations of 10 tasks, 5 trials; n₁ = 25 outer and n₂ = 500 inner samples."""
     trials, steps = SIZES[scale]
     by_method = {name: _trials(name, trials, steps, i) for i, name in enumerate(PUBLISHED)}
     for name, values in by_method.items():
-        say(f"{name}: coordinate {values.coordinate:.3f} ± {values.deviation:.3f}, {values.errors}")
+        say(f"{name}: coordinate {values['coordinate']:.3f} ± {values['deviation']:.3f}, {values['errors']}")
     protocol = {
         "environment": f"d = {DIM}, ρ_H = {RHO_HARD}, ρ_E = {RHO_EASY}, optima N(2, I), N(0, I), ν² = 0.01",
         "samples": "n₂ = 500 inner, n₁ = 25 outer: the text has them swapped (25 inner cannot give 1.58)",
@@ -55,18 +45,18 @@ def run(scale: str, say: Say) -> Reproduction:
     figures = {
         "landscape-table3": panels_figure(_panels(by_method), width=3.6, height=2.9, shared_legend=True)
     }
-    data = {"found": {name: values._asdict() for name, values in by_method.items()}}
+    data = {"found": by_method}
     return Reproduction(_rows(by_method, trials, scale), figures, data, protocol)
 
 
-def _panels(by_method: dict[str, Trials]) -> list[Panel]:
+def _panels(by_method: dict[str, dict[str, Any]]) -> list[Panel]:
     mine = [by_method[name] for name in PUBLISHED]
     coordinate, deviation, error, spread = (list(column) for column in zip(*PUBLISHED.values(), strict=True))
     coordinates = [
-        _points("ours", [one.coordinate for one in mine], [one.deviation for one in mine]),
+        _points("ours", [one["coordinate"] for one in mine], [one["deviation"] for one in mine]),
         _points("published", coordinate, deviation),
     ]
-    errors = [_points(f"ours, m = {m}", [one.errors[str(m)] for one in mine]) for m in TEST_SHOTS]
+    errors = [_points(f"ours, m = {m}", [one["errors"][str(m)] for one in mine]) for m in TEST_SHOTS]
     published = _points("published", error, spread)
     return [
         panel("", "average coordinate (2: hard tasks, 0: easy ones)", coordinates, ticks=TICKS),
@@ -81,7 +71,7 @@ def _points(name: str, y: list[float], spread: list[float] | None = None) -> Lin
     return line(name, [], [], ink=INKS.get(name) or INKS[name.split(",")[0]], points=measured)
 
 
-def _trials(name: str, trials: int, steps: int, seed: int) -> Trials:
+def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:
     env = Geography(DIM, RHO_HARD, RHO_EASY, R, SPREAD, SPREAD)
     zeta = float(name.partition("= ")[2] or 1)
     method = "maml" if name == "MAML" else "nal"
@@ -102,24 +92,24 @@ def _trials(name: str, trials: int, steps: int, seed: int) -> Trials:
         to_easy = w.square().sum(-1) + DIM * SPREAD
         errors[str(m)] = float((0.25 * (a_h * to_hard + a_e * to_easy)).mean())
     mean = w.mean(-1)
-    return Trials(float(mean.mean()), float(mean.std()), errors)
+    return {"coordinate": float(mean.mean()), "deviation": float(mean.std()), "errors": errors}
 
 
-def _rows(by_method: dict[str, Trials], trials: int, scale: str) -> list[Row]:
+def _rows(by_method: dict[str, dict[str, Any]], trials: int, scale: str) -> list[Row]:
     rows = []
     for name, (coordinate, deviation, error, spread) in PUBLISHED.items() if scale != "smoke" else ():
         mine = by_method[name]
-        shown = f"{mine.coordinate:.3f} ± {mine.deviation:.3f} over {trials} trials"
-        rows.append(_near(f"{name}: average coordinate", coordinate, deviation, mine.coordinate, shown))
-        for m, value in mine.errors.items():
+        shown = f"{mine['coordinate']:.3f} ± {mine['deviation']:.3f} over {trials} trials"
+        rows.append(_near(f"{name}: average coordinate", coordinate, deviation, mine["coordinate"], shown))
+        for m, value in mine["errors"].items():
             rows.append(_near(f"{name}: test error at m = {m}", error, spread, value, f"{value:.3f}"))
-    order = [by_method[name].coordinate for name in PUBLISHED]
-    falls = [by_method[name].errors["2000"] for name in PUBLISHED]
+    order = [by_method[name]["coordinate"] for name in PUBLISHED]
+    falls = [by_method[name]["errors"]["2000"] for name in PUBLISHED]
     rising = all(a < b for a, b in itertools.pairwise(order))
     falling = all(a > b for a, b in itertools.pairwise(falls))
-    shown = " → ".join(f"{v:.2f}" for v in order)
+    shown = listed(order, ".2f", " → ")
     rows.append(row("the coordinate rises with ζ, and MAML's is largest", "0.18 → 0.87, 1.58", shown, rising))
-    shown = " → ".join(f"{v:.2f}" for v in falls)
+    shown = listed(falls, ".2f", " → ")
     rows.append(row("the test error falls alike (m = 2000)", "0.78 → 0.39, 0.26", shown, falling))
     return rows
 

@@ -5,10 +5,8 @@ Lemma 1 gives, with curvatures :math:`\beta_iI\preceq\nabla^2f_i\preceq L_iI`,
 :math:`1-2\alpha\beta_2`, the same up to :math:`O(\alpha^2)`). Where NAL is stationary both norms are equal.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -28,29 +26,19 @@ HARD, EASY = 0.25, 1.0
 RATES = (0.02, 0.05, 0.1, 0.2)
 
 
-class Pair(NamedTuple):
-    """The hard task's gradient over the easy one's, for a pair of tasks."""
-
-    nal: float
-    maml: list[float]
-    bound: list[float]
-    after_step: list[float]
-    exact_bound: list[float]
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks per pair, the hard one with inputs of a quarter of the variance."""
     samples, pairs, activations = SIZES[scale]
-    by_activation: dict[str, list[Pair]] = {}
+    by_activation: dict[str, list[dict[str, Any]]] = {}
     jobs = [{"activation": activation, "samples": samples, "pairs": pairs} for activation in activations]
     values = compute_parts("landscape-theorem1", VERSION, _pairs, jobs)
     for activation, value in zip(activations, values, strict=True):
-        by_activation[activation] = solved = [Pair(**one) for one in value]
-        smaller = [one.maml[-1] < 1 for one in solved]
+        by_activation[activation] = solved = value
+        smaller = [one["maml"][-1] < 1 for one in solved]
         say(f"{activation}: hard gradient smaller at MAML's point in {sum(smaller)} of {len(smaller)}")
     rows = _rows([one for some in by_activation.values() for one in some])
     means = {
-        name: [sum(one.maml[i] for one in some) / len(some) for i in range(len(RATES))]
+        name: [sum(one["maml"][i] for one in some) / len(some) for i in range(len(RATES))]
         for name, some in by_activation.items()
     }
     curves = [line(name, [0.0, *RATES], [1.0, *values]) for name, values in means.items()]
@@ -63,22 +51,22 @@ def run(scale: str, say: Say) -> Reproduction:
         "stationary points": "L-BFGS from between the optima, tolerance 1e-9",
     }
     figure = panels_figure([one], width=5.0, height=2.9, shared_legend=True)
-    data = {name: [one._asdict() for one in some] for name, some in by_activation.items()}
+    data = by_activation
     return Reproduction(rows, {"landscape-theorem1": figure}, data, protocol)
 
 
-def _rows(every: list[Pair]) -> list[Row]:
-    maml = [value for one in every for value in one.maml]
-    allowed = [value for one in every for value in one.bound]
-    exact = [v <= b for one in every for v, b in zip(one.after_step, one.exact_bound, strict=True)]
-    falling = [all(a >= b - 1e-6 for a, b in itertools.pairwise(one.maml)) for one in every]
-    within = [v <= b for one in every for v, b in zip(one.maml, one.bound, strict=True)]
+def _rows(every: list[dict[str, Any]]) -> list[Row]:
+    maml = [value for one in every for value in one["maml"]]
+    allowed = [value for one in every for value in one["bound"]]
+    exact = [v <= b for one in every for v, b in zip(one["after_step"], one["exact_bound"], strict=True)]
+    falling = [all(a >= b - 1e-6 for a, b in itertools.pairwise(one["maml"])) for one in every]
+    within = [v <= b for one in every for v, b in zip(one["maml"], one["bound"], strict=True)]
     return [
         row(
             "‖∇f_hard‖/‖∇f_easy‖ at NAL's stationary points",
             1,
-            max(one.nal for one in every),
-            _all_one(every),
+            max(one["nal"] for one in every),
+            all(abs(one["nal"] - 1) < 1e-3 for one in every),
         ),
         row("the same at MAML's, largest (α = 0.02 to 0.2)", "< 1", max(maml), max(maml) < 1),
         row("it falls as α grows", "yes", f"{sum(falling)} of {len(falling)}", all(falling)),
@@ -93,15 +81,11 @@ def _rows(every: list[Pair]) -> list[Row]:
     ]
 
 
-def _all_one(every: list[Pair]) -> bool:
-    return all(abs(one.nal - 1) < 1e-3 for one in every)
-
-
 def _pairs(activation: str, samples: int, pairs: int) -> list[dict[str, Any]]:
-    return [_pair(activation, samples, seed)._asdict() for seed in range(pairs)]
+    return [_pair(activation, samples, seed) for seed in range(pairs)]
 
 
-def _pair(activation: str, samples: int, seed: int) -> Pair:
+def _pair(activation: str, samples: int, seed: int) -> dict[str, Any]:
     net = neurons(DIM, NEURONS, activation)
     g = torch.Generator().manual_seed(seed)
     base = torch.linalg.qr(torch.randn(DIM, DIM, generator=g, dtype=torch.float64))[0][:NEURONS]
@@ -123,16 +107,22 @@ def _pair(activation: str, samples: int, seed: int) -> Pair:
         hard, easy = (float(gradient(flat).norm()) for gradient in gradients)
         return hard / easy
 
-    pair = Pair(ratio(_minimise(lambda w: after(w, 0.0), start)), [], [], [], [])
+    pair: dict[str, Any] = {
+        "nal": ratio(_minimise(lambda w: after(w, 0.0), start)),
+        "maml": [],
+        "bound": [],
+        "after_step": [],
+        "exact_bound": [],
+    }
     for lr in RATES:
         w = _minimise(lambda v, a=lr: after(v, a), start)
         curvature = [torch.linalg.eigvalsh(torch.func.hessian(lambda v, i=i: f(i, v))(w)) for i in range(2)]
         factor = float((1 - lr * curvature[1][0]) / (1 - lr * curvature[0][-1]))
         moved = [float(gradient(w - lr * gradient(w)).norm()) for gradient in gradients]
-        pair.maml.append(ratio(w))
-        pair.bound.append(factor**2)
-        pair.after_step.append(moved[0] / moved[1])
-        pair.exact_bound.append(factor + 1e-6)
+        pair["maml"].append(ratio(w))
+        pair["bound"].append(factor**2)
+        pair["after_step"].append(moved[0] / moved[1])
+        pair["exact_bound"].append(factor + 1e-6)
     return pair
 
 

@@ -4,8 +4,6 @@ Eq. 45 bounds :math:`\|w_{NAL}-w^*_{NAL}\|` by :math:`\tilde O(\sqrt{d/n}+1/\sqr
 :math:`\theta=\|w^{(T,n)}-w^{(T)*}\|`, for given tasks, and :math:`\|w^{(T)*}-w^*\|`, for endless samples.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -14,22 +12,7 @@ from torch import Tensor
 
 from innerloop.report.plots.panels import panels_figure
 from innerloop.theory.landscape.forms import nal_solution
-from innerloop_studies.papers.landscape.finite import (
-    LARGEST,
-    LEAST,
-    LONGEST,
-    NOISE,
-    SURE,
-    chunks,
-    draw_environment,
-    law_panel,
-    nal_of_moments,
-    nal_scatter,
-    slope_row,
-    sure_distance,
-    take,
-    task_moments,
-)
+from innerloop_studies.papers.landscape import finite
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Landscape, Theorem 2 (App. D): NAL on finite samples, slopes in T, n and d"
@@ -50,7 +33,7 @@ Results = dict[str, Any]
 def run(scale: str, say: Say) -> Reproduction:
     """Draws training sets of one environment, and solves each exactly."""
     draws, tasks, samples, dims = SIZES[scale]
-    scatter = nal_scatter(draw_environment(DIM, _generator(DIM)), SAMPLES)
+    scatter = finite.nal_scatter(finite.draw_environment(DIM, _generator(DIM)), SAMPLES)
     results: Results = {
         "tasks": tasks,
         "samples": samples,
@@ -62,9 +45,8 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     say(f"{draws} draws: T from {tasks[0]} to {tasks[-1]}, n from {samples[0]} to {samples[-1]}")
     protocol = {
-        "environment": f"64 equally frequent tasks, d = {DIM}, eigenvalues of Σ in [{LEAST}, {LARGEST}], "
-        f"‖w*‖ ≤ {LONGEST} (Assumptions 1 and 2), ν = {NOISE}",
-        "distance": f"the {SURE:.0%} quantile over {draws} draws of T tasks with their samples",
+        "environment": finite.environment_stated(DIM),
+        "distance": f"the {finite.SURE:.0%} quantile over {draws} draws of T tasks with their samples",
         "held": f"T = {TASKS} where n or d changes, n = {SAMPLES} where T does; n = ∞ for the second term",
         "paper": "a theorem: nothing is run there, and its absolute constants are not given",
     }
@@ -79,20 +61,20 @@ def _generator(seed: int) -> torch.Generator:
 
 def _distances(dim: int, tasks: int, samples: int, draws: int) -> dict[str, float]:
     """By eq. 46, over draws: the whole distance, θ for the tasks given, that between the optima."""
-    env = draw_environment(dim, _generator(dim))
+    env = finite.draw_environment(dim, _generator(dim))
     g = _generator(tasks * 100_003 + samples)
     best = nal_solution(env.covariances, env.optima)
     parts: dict[str, list[Tensor]] = {"whole": [], "given": [], "between": []}
-    for count in chunks(draws, tasks * dim**2):
-        drawn = take(env, torch.randint(len(env.optima), (count, tasks), generator=g))
+    for count in finite.chunks(draws, tasks * dim**2):
+        drawn = finite.take(env, torch.randint(len(env.optima), (count, tasks), generator=g))
         middle = nal_solution(drawn.covariances, drawn.optima)
-        w = nal_of_moments(task_moments(drawn, samples, g), drawn.optima)
+        w = finite.nal_of_moments(finite.task_moments(drawn, samples, g), drawn.optima)
         for name, apart in (("whole", w - best), ("given", w - middle), ("between", middle - best)):
             parts[name].append(apart.norm(dim=-1))
     distances = {name: torch.cat(some) for name, some in parts.items()}
     rms = {f"rms_{name}": float(values.square().mean().sqrt()) for name, values in distances.items()}
     spread = float(distances["whole"].square().std()) / len(distances["whole"]) ** 0.5
-    sure = {name: sure_distance(values) for name, values in distances.items()}
+    sure = {name: finite.sure_distance(values) for name, values in distances.items()}
     return {**sure, **rms, "rms_error": spread / (2 * rms["rms_whole"])}
 
 
@@ -110,16 +92,18 @@ def _rows(results: Results, near: float) -> list[Row]:
     grows = "eq. 45: the first term grows with d like √d (root mean square over draws)"
     ours = f"ours: the first term falls with T too (n = {SAMPLES}), which eq. 45 does not say"
     return [
-        slope_row("eq. 46, second term: n = ∞, falls with T like 1/√T", -0.5, tasks, between, near),
-        slope_row("eq. 46, first term: the tasks given, falls with n like 1/√n", -0.5, samples, theta, near),
-        slope_row(grows, 0.5, results["dims"], by_dim, 2 * near),
+        finite.slope_row("eq. 46, second term: n = ∞, falls with T like 1/√T", -0.5, tasks, between, near),
+        finite.slope_row(
+            "eq. 46, first term: the tasks given, falls with n like 1/√n", -0.5, samples, theta, near
+        ),
+        finite.slope_row(grows, 0.5, results["dims"], by_dim, 2 * near),
         row(
             f"eq. 45: both terms are needed; T = {TASKS} tasks leave the second, whatever n is",
             f"→ {last['between']:.3f}",
             f"{first['whole']:.3f} at n = {samples[0]}, {last['whole']:.3f} at {samples[-1]}",
             abs(last["whole"] / last["between"] - 1) < 0.1,
         ),
-        slope_row(ours, -0.5, tasks, by_tasks, near),
+        finite.slope_row(ours, -0.5, tasks, by_tasks, near),
         row(
             f"ours: the whole distance (root mean square, T = {tasks[-1]}, n = {SAMPLES}) in closed form",
             round(known, 5),
@@ -136,9 +120,11 @@ def _figure(results: Results) -> Figure:
     by_dim = _along(results, "by_dim", "rms_given")
     return panels_figure(
         [
-            law_panel("tasks T", tasks, {"n = ∞": _along(results, "by_tasks", "between")}),
-            law_panel("samples n of each task", results["samples"], {"tasks given": given, "whole": whole}),
-            law_panel("dimension d", results["dims"], {"tasks given": by_dim}, 0.5),
-            law_panel("tasks T", tasks, {f"tasks given, n = {SAMPLES}": by_tasks}),
+            finite.law_panel("tasks T", tasks, {"n = ∞": _along(results, "by_tasks", "between")}),
+            finite.law_panel(
+                "samples n of each task", results["samples"], {"tasks given": given, "whole": whole}
+            ),
+            finite.law_panel("dimension d", results["dims"], {"tasks given": by_dim}, 0.5),
+            finite.law_panel("tasks T", tasks, {f"tasks given, n = {SAMPLES}": by_tasks}),
         ]
     )

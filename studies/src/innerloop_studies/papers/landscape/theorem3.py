@@ -6,8 +6,6 @@ limit is then the optimum for a step on :math:`n_2` samples, not for a full one.
 so the distance falls like :math:`1/\sqrt T` and :math:`1/\sqrt\tau`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -15,22 +13,8 @@ from matplotlib.figure import Figure
 
 from innerloop.report.plots.panels import panels_figure
 from innerloop.theory.landscape.forms import maml_solution
-from innerloop_studies.papers.landscape.finite import (
-    LARGEST,
-    LEAST,
-    LONGEST,
-    NOISE,
-    SURE,
-    Environment,
-    chunks,
-    draw_environment,
-    law_panel,
-    maml_of_moments,
-    slope_row,
-    sure_distance,
-    take,
-    task_moments,
-)
+from innerloop_studies.papers.landscape import finite
+from innerloop_studies.papers.landscape.finite import Environment
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Landscape, Theorem 3 (App. D): MAML on finite samples, slopes in T, τ and n"
@@ -54,7 +38,7 @@ Results = dict[str, Any]
 def run(scale: str, say: Say) -> Reproduction:
     """Draws training sets of one environment, and solves each exactly."""
     draws, tasks, episodes = SIZES[scale]
-    env = draw_environment(DIM, torch.Generator().manual_seed(DIM))
+    env = finite.draw_environment(DIM, torch.Generator().manual_seed(DIM))
     best, full = (maml_solution(env.covariances, env.optima, RATE, n) for n in (INNER, FULL))
     outers, samples = [DIM * n // 8 for n in episodes], [4 * DIM * n for n in episodes]
     ends = {"few": 20, "many": 1000 if scale == "smoke" else 4000}
@@ -63,7 +47,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "episodes": episodes,
         "outers": outers,
         "samples": samples,
-        "between": [sure_distance(_endless(env, best, t, draws)) for t in tasks],
+        "between": [finite.sure_distance(_endless(env, best, t, draws)) for t in tasks],
         "by_episodes": [_drawn(env, best, INNER, INNER, OUTER, tau, draws) for tau in episodes],
         "by_outer": [_drawn(env, best, INNER, INNER, n, 1, draws) for n in outers],
         "by_both": [_drawn(env, full, FULL, n, n, 1, draws) for n in samples],
@@ -73,9 +57,8 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     say(f"{draws} draws: T from {tasks[0]} to {tasks[-1]}, τ from {episodes[0]} to {episodes[-1]}")
     protocol = {
-        "environment": f"64 equally frequent tasks, d = {DIM}, eigenvalues of Σ in [{LEAST}, {LARGEST}], "
-        f"‖w*‖ ≤ {LONGEST} (Assumptions 1 and 2), ν = {NOISE}, α = {RATE}",
-        "distance": f"the {SURE:.0%} quantile over {draws} draws of T tasks with their episodes",
+        "environment": f"{finite.environment_stated(DIM)}, α = {RATE}",
+        "distance": f"the {finite.SURE:.0%} quantile over {draws} draws of T tasks with their episodes",
         "held": f"T = {TASKS}, n₁ = {OUTER}, n₂ = {INNER} where nothing else is said",
         "statement": "as Appendix D and Remark 2 put it in words; rates are those of independent episodes",
         "paper": "a theorem: nothing is run there",
@@ -86,16 +69,16 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _solution(tasks: Environment, inner: int, outer: int, g: torch.Generator) -> torch.Tensor:
-    data = task_moments(tasks, inner, g), task_moments(tasks, outer, g)
-    return maml_of_moments(*data, tasks.optima, RATE)
+    data = finite.task_moments(tasks, inner, g), finite.task_moments(tasks, outer, g)
+    return finite.maml_of_moments(*data, tasks.optima, RATE)
 
 
 def _endless(env: Environment, best: torch.Tensor, tasks: int, draws: int) -> torch.Tensor:
     """‖w^(T)* − w*‖: endless episodes of T tasks."""
     g = torch.Generator().manual_seed(tasks)
     gaps = []
-    for count in chunks(draws, tasks * DIM**2):
-        drawn = take(env, torch.randint(len(env.optima), (count, tasks), generator=g))
+    for count in finite.chunks(draws, tasks * DIM**2):
+        drawn = finite.take(env, torch.randint(len(env.optima), (count, tasks), generator=g))
         gaps.append((maml_solution(drawn.covariances, drawn.optima, RATE, INNER) - best).norm(dim=-1))
     return torch.cat(gaps)
 
@@ -109,19 +92,19 @@ def _drawn(
     """
     g = torch.Generator().manual_seed(1_000_003 * inner + 1009 * outer + episodes)
     given, whole = [], []
-    for count in chunks(draws, TASKS * episodes * DIM**2):
+    for count in finite.chunks(draws, TASKS * episodes * DIM**2):
         which = torch.randint(len(env.optima), (count, TASKS), generator=g)
-        w = _solution(take(env, which.repeat(1, episodes)), inner, outer, g)
+        w = _solution(finite.take(env, which.repeat(1, episodes)), inner, outer, g)
         middle = maml_solution(env.covariances[which], env.optima[which], RATE, limit)
         given.append((w - middle).norm(dim=-1))
         whole.append((w - best).norm(dim=-1))
-    return {"given": sure_distance(torch.cat(given)), "whole": sure_distance(torch.cat(whole))}
+    return {"given": finite.sure_distance(torch.cat(given)), "whole": finite.sure_distance(torch.cat(whole))}
 
 
 def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episodes: int) -> dict[str, float]:
     """How far τ episodes of every task of the environment end from both limits of Remark 2."""
     g = torch.Generator().manual_seed(episodes)
-    w = _solution(take(env, torch.arange(len(env.optima)).repeat(episodes)), INNER, OUTER, g)
+    w = _solution(finite.take(env, torch.arange(len(env.optima)).repeat(episodes)), INNER, OUTER, g)
     return {"from_limit": float((w - best).norm()), "from_full": float((w - full).norm())}
 
 
@@ -138,8 +121,8 @@ def _rows(results: Results, near: float) -> list[Row]:
     tau = f"the tasks given: falls with τ like 1/√τ, n₁ = {OUTER} and n₂ = {INNER} samples an episode"
     gao = "Remark 2, of Gao and Sener: τ = 1, n₁ = n₂ → ∞ tends to the optimum for a full step, like 1/√n"
     return [
-        slope_row("τ = ∞: falls with T like 1/√T", -0.5, results["tasks"], results["between"], near),
-        slope_row(tau, -0.5, episodes, given, near),
+        finite.slope_row("τ = ∞: falls with T like 1/√T", -0.5, results["tasks"], results["between"], near),
+        finite.slope_row(tau, -0.5, episodes, given, near),
         row(
             "Remark 2: with n₂ finite the limit is the optimum for a step on n₂ samples, not for a full one",
             "the former",
@@ -154,7 +137,7 @@ def _rows(results: Results, near: float) -> list[Row]:
             0.8 * outer[-2] < outer[-1] < 0.8 * outer[0],
             reason="it falls at first, and no longer at the end: a fifth is the least that counts",
         ),
-        slope_row(gao, -0.5, results["samples"], both, near),
+        finite.slope_row(gao, -0.5, results["samples"], both, near),
     ]
 
 
@@ -165,9 +148,11 @@ def _figure(results: Results) -> Figure:
     whole = [one["whole"] for one in results["by_episodes"]]
     return panels_figure(
         [
-            law_panel("tasks T", results["tasks"], {"τ = ∞": results["between"]}),
-            law_panel("episodes τ of each task", results["episodes"], {"tasks given": given, "whole": whole}),
-            law_panel("samples n₁ = n₂, τ = 1", results["samples"], {"tasks given": both}),
-            law_panel("samples n₁, n₂ fixed, τ = 1", results["outers"], {"tasks given": outer}),
+            finite.law_panel("tasks T", results["tasks"], {"τ = ∞": results["between"]}),
+            finite.law_panel(
+                "episodes τ of each task", results["episodes"], {"tasks given": given, "whole": whole}
+            ),
+            finite.law_panel("samples n₁ = n₂, τ = 1", results["samples"], {"tasks given": both}),
+            finite.law_panel("samples n₁, n₂ fixed, τ = 1", results["outers"], {"tasks given": outer}),
         ]
     )

@@ -1,8 +1,6 @@
 """MetaNTK, Theorems 1 and 3: MAML's loss under its bound; parameters and kernel stay near their start."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -13,12 +11,12 @@ from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import maml_kernel, stack
 from innerloop.learners.gradient import maml
-from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.convergence import Rates, loss_bound, rates
 from innerloop.theory.spectra import log_slope
 from innerloop.training.wide import adapted_outputs, off_linear, watch_course
-from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
+from innerloop_studies.papers.bridge.shared import bridge_tasks, is_under_bound, mean_losses, wide_net
+from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift against width"
@@ -44,30 +42,6 @@ SLOPES_FROM = 64
 """Narrower networks are drawn and shown, but single draws of them are far from the lazy regime."""
 
 
-class Course(NamedTuple):
-    """One draw's training: its losses, whether all are under the bound, and what is followed over widths."""
-
-    losses: list[float]
-    holds: bool
-    followed: dict[str, float]
-
-
-class AtWidth(NamedTuple):
-    """All draws of one width."""
-
-    width: int
-    holds: float
-    means: dict[str, float]
-    first: list[float]
-    loss: list[float]
-    spread: dict[str, float]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data, the means beside the rest."""
-        own = self._asdict()
-        return {"width": own.pop("width"), "holds": own.pop("holds"), **own.pop("means"), **own}
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """Trains MAML full-batch at every width; tasks are the same throughout."""
     widths, draws, steps = SIZES[scale]
@@ -79,9 +53,9 @@ def run(scale: str, say: Say) -> Reproduction:
     for width in widths:
         courses = [_course(width, seed, tasks, constants, phi, steps) for seed in range(draws)]
         by_width.append(_at_width(width, courses))
-        means = by_width[-1].means
+        means = by_width[-1]
         say(
-            f"width {width}: bound holds in {by_width[-1].holds:.0%} of draws, movement "
+            f"width {width}: bound holds in {by_width[-1]['holds']:.0%} of draws, movement "
             f"{means['movement']:.3g}, drift {means['drift']:.3g}, Φ̂₀ off by {means['error']:.3g}"
         )
     protocol = {
@@ -94,69 +68,68 @@ def run(scale: str, say: Say) -> Reproduction:
         "shortened": "" if scale == "paper" else "widths and draws",
     }
     data: dict[str, Any] = {"rates": constants._asdict(), "eta": ETA * constants.eta0}
-    data["by_width"] = [one.as_dict() for one in by_width]
+    data["by_width"] = by_width
     rows = _rows(by_width, draws)
     return Reproduction(rows, {"metantk-convergence": _figure(by_width, constants)}, data, protocol)
 
 
 def _course(
     width: int, seed: int, tasks: TaskBatch, constants: Rates, phi: torch.Tensor, steps: int
-) -> Course:
-    net = mlp(DIM, [width] * (DEPTH - 1), 1, parametrisation="ntk")
-    params, _ = net.init(torch.Generator().manual_seed(1000 * width + seed))
-    params = {name: value.double() for name, value in params.items()}
+) -> dict[str, Any]:
+    """One draw's training: its losses, whether all are under the bound, and what is followed over widths."""
+    net, params = wide_net(width, DEPTH, seed)
     learner = maml(net, get_loss("half-sse"), INNER_TIME / INNER_STEPS, INNER_STEPS)
     eta = ETA * constants.eta0
     watched = watch_course(adapted_outputs(learner, tasks), tasks.y_query.flatten(), params, eta, steps)
-    times = torch.arange(steps + 1, dtype=torch.float64)
-    bound = loss_bound(times, eta, constants.smallest, watched.losses[0])
-    losses = torch.tensor(watched.losses, dtype=torch.float64)
     other = adapted_outputs(learner, tasks._replace(y_support=-tasks.y_support))
-    followed = {
+    return {
+        "losses": watched.losses,
+        "holds": is_under_bound(watched.losses, eta, constants),
         "linear": off_linear(watched, eta),
         "labels": float((jacobian_kernel(other, params) - watched.first).norm() / watched.first.norm()),
         "movement": watched.path / width**0.5,
         "drift": watched.drift,
         "error": float((watched.first - phi).norm() / phi.norm()),
     }
-    return Course(watched.losses, bool((losses <= bound * (1 + 1e-9)).all()), followed)
 
 
-def _at_width(width: int, courses: list[Course]) -> AtWidth:
-    logs = torch.tensor([[v / c.losses[0] for v in c.losses] for c in courses]).double().log()
-    values = {key: [c.followed[key] for c in courses] for key in FOLLOWED}
-    return AtWidth(
-        width,
-        holds=sum(c.holds for c in courses) / len(courses),
-        means={key: sum(each) / len(courses) for key, each in values.items()},
-        first=[c.losses[0] for c in courses],
-        loss=logs.mean(0).exp().tolist(),
-        spread={key: (torch.tensor(each).std() / len(courses) ** 0.5).item() for key, each in values.items()},
-    )
+def _at_width(width: int, courses: list[dict[str, Any]]) -> dict[str, Any]:
+    """All draws of one width."""
+    values = {key: [c[key] for c in courses] for key in FOLLOWED}
+    return {
+        "width": width,
+        "holds": sum(c["holds"] for c in courses) / len(courses),
+        **{key: sum(each) / len(courses) for key, each in values.items()},
+        "first": [c["losses"][0] for c in courses],
+        "loss": mean_losses([c["losses"] for c in courses]),
+        "spread": {
+            key: (torch.tensor(each).std() / len(courses) ** 0.5).item() for key, each in values.items()
+        },
+    }
 
 
-def _rows(by_width: list[AtWidth], draws: int) -> list[Row]:
-    fitted = [f for f in by_width if f.width >= SLOPES_FROM]
-    widths = [float(f.width) for f in fitted]
-    slopes = {key: log_slope(widths, [f.means[key] for f in fitted]) for key in FOLLOWED}
+def _rows(by_width: list[dict[str, Any]], draws: int) -> list[Row]:
+    fitted = [f for f in by_width if f["width"] >= SLOPES_FROM]
+    widths = [float(f["width"]) for f in fitted]
+    slopes = {key: log_slope(widths, [f[key] for f in fitted]) for key in FOLLOWED}
     near = 0.15 if len(widths) > 3 else 0.35
     how = f"slope on log–log axes from width {SLOPES_FROM} on, within {near}"
-    wide = [f for f in by_width if f.width >= 128]
-    holds = min(f.holds for f in wide)
-    last = by_width[-1].loss[-1]
+    wide = [f for f in by_width if f["width"] >= 128]
+    holds = min(f["holds"] for f in wide)
+    last, steps = by_width[-1]["loss"][-1], len(by_width[-1]["loss"]) - 1
     rows = [
         row(
             "Theorem 1: L(θ_t) ≤ (1 − ησ_min/3)^{2t} R²/2 at every step, for wide networks",
             "holds from some width on",
             f"holds in {holds:.0%} of {draws} draws at every width from 128 on; "
-            + ", ".join(f"{f.width}: {f.holds:.0%}" for f in by_width),
+            + ", ".join(f"{f['width']}: {f['holds']:.0%}" for f in by_width),
             holds == 1.0,
         ),
         row(
             "Theorem 1: the loss goes to zero at a linear rate",
             "→ 0",
-            f"{last:.1e} of the first after {len(by_width[-1].loss) - 1} steps, width {by_width[-1].width}",
-            last < (0.2 if len(by_width[-1].loss) < 50 else 1e-2),
+            f"{last:.1e} of the first after {steps} steps, width {widths[-1]:g}",
+            last < (0.2 if steps < 49 else 1e-2),
         ),
         row(
             "eq. 29: the path of the parameters, over √width, ∝ width^−½",
@@ -178,10 +151,14 @@ def _rows(by_width: list[AtWidth], draws: int) -> list[Row]:
 
 
 def _lemma_rows(
-    by_width: list[AtWidth], fitted: list[AtWidth], slopes: dict[str, float], near: float, how: str
+    by_width: list[dict[str, Any]],
+    fitted: list[dict[str, Any]],
+    slopes: dict[str, float],
+    near: float,
+    how: str,
 ) -> list[Row]:
     """What the proof is made of."""
-    start = [max(f.first) for f in fitted]
+    start = [max(f["first"]) for f in fitted]
     return [
         row(
             "Lemma 3: Φ̂_0 approaches the analytic Φ of eq. 106, like width^−½",
@@ -194,14 +171,14 @@ def _lemma_rows(
             "Corollary 3.1: training follows its linearisation with the network's own Φ̂_0, up to width^−½",
             "≤ −0.5",
             f"slope {slopes['linear']:.3f}: "
-            + ", ".join(f"{f.width}: {f.means['linear']:.2g}" for f in by_width),
+            + ", ".join(f"{f['width']}: {f['linear']:.2g}" for f in by_width),
             slopes["linear"] < -0.5 + near,
             reason=f"largest difference of the errors in training over the first error; {how}, or steeper",
         ),
         row(
             "Lemma 2: the first loss stays bounded as width grows (largest of the draws)",
             "at most R_0, whatever the width",
-            ", ".join(f"{f.width}: {value:.1f}" for f, value in zip(fitted, start, strict=True)),
+            ", ".join(f"{f['width']}: {value:.1f}" for f, value in zip(fitted, start, strict=True)),
             max(start) < 3 * min(start),
             reason=f"holds if it differs by less than a factor of 3 from width {SLOPES_FROM} on",
         ),
@@ -209,33 +186,31 @@ def _lemma_rows(
             "Lemma 5, remarks on Theorem 2: what Φ̂_0 owes to the support labels vanishes, width^−½ or faster",
             "≤ −0.5",
             f"slope {slopes['labels']:.3f}: "
-            + ", ".join(f"{f.width}: {f.means['labels']:.3f}" for f in by_width),
+            + ", ".join(f"{f['width']}: {f['labels']:.3f}" for f in by_width),
             slopes["labels"] < -0.5 + near,
             reason=f"‖Φ̂_0(Y') − Φ̂_0(−Y')‖/‖Φ̂_0‖; {how}, or steeper",
         ),
     ]
 
 
-def _figure(by_width: list[AtWidth], constants: Rates) -> Any:
-    widths = [float(f.width) for f in by_width]
-    steps = list(range(len(by_width[0].loss)))
+def _figure(by_width: list[dict[str, Any]], constants: Rates) -> Any:
+    widths = [float(f["width"]) for f in by_width]
+    steps = list(range(len(by_width[0]["loss"])))
     eta = ETA * constants.eta0
     bound = loss_bound(torch.tensor(steps).double(), eta, constants.smallest, 1.0).tolist()
     shown = [by_width[0], by_width[len(by_width) // 2], by_width[-1]]
-    courses = [line(f"width {f.width}", steps, f.loss) for f in shown]
+    courses = [line(f"width {f['width']}", steps, f["loss"]) for f in shown]
     names = {"movement": "way of θ / √width", "drift": "‖Φ̂_T − Φ̂_0‖_F", "error": "‖Φ̂_0 − Φ‖/‖Φ‖"}
     names["labels"] = "Φ̂_0: labels changed"
     lines = [
-        line(name, widths, [f.means[key] for f in by_width], [f.spread[key] for f in by_width])
+        line(name, widths, [f[key] for f in by_width], [f["spread"][key] for f in by_width])
         for key, name in names.items()
     ]
-    start = by_width[0].means["movement"]
+    start = by_width[0]["movement"]
     law = [start * (widths[0] / w) ** 0.5 for w in widths]
     return panels_figure(
         [
             panel("outer step t", "loss / first loss", [*courses, line("bound", steps, bound)], log_y=True),
-            panel(
-                "width", "means over draws", [*lines, line("∝ width^−½", widths, law)], log_x=True, log_y=True
-            ),
+            loglog("width", "means over draws", [*lines, line("∝ width^−½", widths, law)]),
         ]
     )

@@ -1,18 +1,17 @@
 """MetaNTK-NAS, Figure 2: cells that the search finds, drawn; and how alike independent searches are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from innerloop.choose.architectures.space import cell_space, count_parameters, random_candidate
+from innerloop.choose.architectures.space import cell_space, random_candidate
+from innerloop.choose.scores.sizes import count_parameters
 from innerloop.nets.cells.genotype import PUBLISHED, Genotype, from_table
 from innerloop.nets.cells.network import cell_network
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
-from innerloop_studies.papers.metantk.nas import SEEDS, Case, searched
+from innerloop_studies.papers.metantk.nas import SEEDS, SearchCase, searched
 from innerloop_studies.papers.metantk.table import protocol
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -20,12 +19,7 @@ TITLE = "MetaNTK-NAS, Figure 2: found cells, drawn; how alike independent search
 VERSION = 1
 DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
 # millions of parameters in Table 1, by data, cells and classes in training
-SIZES = {
-    ("mini", 5, 64): 1.77,
-    ("mini", 8, 64): 3.21,
-    ("tiered", 5, 351): 2.22,
-    ("tiered", 8, 351): 4.78,
-}
+SIZES = {("mini", 5, 64): 1.77, ("mini", 8, 64): 3.21, ("tiered", 5, 351): 2.22, ("tiered", 8, 351): 4.78}
 CLOSE = 0.01
 """Relative difference within which a mean of three cells has the size that the paper prints."""
 CHANCE = 4000
@@ -38,21 +32,21 @@ def run(scale: str, say: Say) -> Reproduction:
     """Cells of independent searches at this scale, beside the first that was released."""
     searches = searched(cases(scale))
     for case, search in searches.items():
-        say(f"{case}: {search.measured} measurements, {search.seconds:.0f} s of one core")
-    cells = {f"seed-{case.seed}": from_table(each.genotype) for case, each in searches.items()}
+        say(f"{case}: {search['measured']} measurements, {search['seconds']:.0f} s of one core")
+    cells = {f"seed-{case.seed}": from_table(each["genotype"]) for case, each in searches.items()}
     drawn = {"found": next(iter(cells.values())), "released": PUBLISHED["metantk-mini-5-1"], **cells}
     pictures = {name: cell_picture_data(cell._asdict()) for name, cell in drawn.items()}
     figures = {f"metantk-fig2-{name}": cell_picture_figure(picture) for name, picture in pictures.items()}
     rows = [*_released_rows(), _drawn_row(pictures, drawn)]
     if scale != "smoke":
         rows.append(_alike_row(list(cells.values()), scale))
-    data = {f"seed {case.seed}": each._asdict() for case, each in searches.items()}
+    data = {f"seed {case.seed}": each for case, each in searches.items()}
     return Reproduction(rows, figures, {"searches": data, "pictures": pictures}, protocol(scale))
 
 
-def cases(scale: str) -> list[Case]:
+def cases(scale: str) -> list[SearchCase]:
     """Those of MetaNTK-NAS in the tables: the searches are shared."""
-    return [Case(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
+    return [SearchCase(scale, DATA[scale], "MetaNTK-NAS", seed) for seed in range(SEEDS[scale])]
 
 
 def _released_rows() -> list[Row]:

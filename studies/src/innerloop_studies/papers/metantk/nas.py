@@ -1,7 +1,5 @@
 """Searches, trainings and tests of MetaNTK-NAS' tables, at each scale; finished ones are kept."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os
@@ -16,19 +14,19 @@ from PIL import Image
 
 from innerloop.choose.architectures.draws import PictureDraws
 from innerloop.choose.architectures.measure import read_kept
-from innerloop.choose.architectures.methods import search
-from innerloop.choose.architectures.space import cell_space, network_size
+from innerloop.choose.architectures.search import search
+from innerloop.choose.architectures.space import cell_space
+from innerloop.choose.scores.sizes import network_size
 from innerloop.core.errors import UserError
 from innerloop.data.arrays import from_arrays
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
-from innerloop.experiment.data import build_data
+from innerloop.experiment.data import Sizes, build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.experiment.sizes import Sizes
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices, to_table
 from innerloop_studies.papers.training import plan_for
 from innerloop_studies.reproduce import torch_version
@@ -71,53 +69,27 @@ def photographs(classes: int = CLASSES, each: int = EACH) -> ImageSource:
     return from_arrays(np.stack(pictures), names, splits=splits, name=TINY)
 
 
-def fingerprint() -> str:
-    """What tells one file of photographs from another."""
-    with packed().open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-class Searched(NamedTuple):
-    """One search."""
-
-    genotype: Mapping[str, Any]
-    scores: Mapping[str, float]
-    reliability: Mapping[str, Any]
-    measured: int
-    seconds: float
-    parameters: int
-
-
-class Trained(NamedTuple):
-    """One training."""
-
-    seconds: float
-    steps: int
-    parameters: int
-    scores: dict[str, list[float]]
-
-
 class CaseRun(NamedTuple):
     """Search, training and test of one case."""
 
     genotype: Any
-    search: Searched | None
-    training: Trained
+    search: dict[str, Any] | None
+    training: dict[str, Any]
 
     @property
     def shots(self) -> list[str]:
         """The numbers of shots that it was judged with."""
-        return list(self.training.scores)
+        return list(self.training["scores"])
 
     def accuracy(self, shots: str) -> float:
         """In percent."""
-        return 100 * fmean(self.training.scores[shots])
+        return 100 * fmean(self.training["scores"][shots])
 
 
 WAYS, SMOKE_QUERIES, SIDE = 5, 2, 32
 
 
-class Case(NamedTuple):
+class SearchCase(NamedTuple):
     """One independent run: search, training, test."""
 
     scale: str
@@ -131,20 +103,13 @@ class Case(NamedTuple):
         return f"{self.method}, {self.data}, {stacked}seed {self.seed}"
 
 
-class Search(NamedTuple):
-    """A search of :data:`innerloop.choose.architectures.METHODS`, and its settings."""
-
-    method: str
-    settings: Mapping[str, Any]
-
-
-SEARCHES: dict[str, Search] = {
-    "MetaNTK-NAS": Search("published", {"kernel": "metantk"}),
-    "TE-NAS": Search("published", {"kernel": "ntk"}),
-    "Regions": Search("published", {"kernel": "none"}),
-    "Random": Search("random", {"keep": 1}),
-    "Largest": Search("shortlist", {"names": ["parameters", "flops"], "pool": 30, "keep": 1, "repeats": 1}),
-    "NASWOT": Search("shortlist", {"names": ["naswot"], "pool": 30, "keep": 1, "repeats": 3}),
+SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
+    "MetaNTK-NAS": ("published", {"kernel": "metantk"}),
+    "TE-NAS": ("published", {"kernel": "ntk"}),
+    "Regions": ("published", {"kernel": "none"}),
+    "Random": ("random", {"keep": 1}),
+    "Largest": ("shortlist", {"names": ["parameters", "flops"], "pool": 30, "keep": 1, "repeats": 1}),
+    "NASWOT": ("shortlist", {"names": ["naswot"], "pool": 30, "keep": 1, "repeats": 3}),
 }
 """The first four are the paper's (Table 2). The others are ours: of 30 random cells, the largest, and the
 best by a score that has nothing to do with kernels. A search has to beat them to be worth its time."""
@@ -176,14 +141,14 @@ HEADS: dict[tuple[str, int], dict[str, dict[str, Any]]] = {
 """Appendix E, by shots. Elsewhere than there, those of mini-ImageNet with 5 cells."""
 
 
-def heads_of(case: Case) -> dict[str, dict[str, Any]]:
+def heads_of(case: SearchCase) -> dict[str, dict[str, Any]]:
     """How a trained network is judged, by shots, as settings of ``eval``."""
     heads = HEADS.get((case.data, case.cells), HEADS["mini-imagenet", 5])
     shots = {"1": 1, "2": 2} if case.scale == "smoke" else {"1": 1, "5": 5}
     return {name: {**own, "shots": n} for (name, n), own in zip(shots.items(), heads.values(), strict=True)}
 
 
-def search_of(case: Case) -> dict[str, Any] | None:
+def search_of(case: SearchCase) -> dict[str, Any] | None:
     """All that the case's search depends on, as plain data; None if nothing is searched."""
     if case.method not in SEARCHES:
         return None
@@ -207,11 +172,11 @@ def search_of(case: Case) -> dict[str, Any] | None:
     }
 
 
-def _cells(case: Case) -> int:
+def _cells(case: SearchCase) -> int:
     return 2 if case.scale == "smoke" else case.cells
 
 
-def recipe_of(case: Case, genotype: Any) -> dict[str, Any]:
+def recipe_of(case: SearchCase, genotype: Any) -> dict[str, Any]:
     """How the case is trained, as plain data."""
     made = _smoke(case) if case.scale == "smoke" else _shipped(case)
     recipe = made.model_dump()
@@ -220,7 +185,7 @@ def recipe_of(case: Case, genotype: Any) -> dict[str, Any]:
     return make_recipe(recipe).model_dump()
 
 
-def _shipped(case: Case) -> Recipe:
+def _shipped(case: SearchCase) -> Recipe:
     seed = f"seed={case.seed}"
     if case.scale == "paper":
         if case.method == "RFS":
@@ -233,20 +198,22 @@ def _shipped(case: Case) -> Recipe:
     return load_recipe("cifar-fs-cells-cpu", [seed])
 
 
-def _smoke(case: Case) -> Recipe:
+def _smoke(case: SearchCase) -> Recipe:
     cells = {"kind": "cells", "settings": {"cells": _cells(case), "channels": CHANNELS["smoke"]}}
     network = {"kind": "conv4", "filters": 2} if case.method == "RFS" else cells
-    sections: dict[str, Any] = {
-        "name": "metantk-nas",
-        "data": {"name": case.data, "standardise": True},
-        "tasks": {"family": "supervised", "minibatch": 8},
-        "model": {**network, "norm": "running"},
-        "inner": {"method": "protonet", "loss": "cross-entropy"},
-        "outer": {"objective": "erm", "steps": 3, "batch": 1, "optimiser": "sgd", "lr": 0.05},
-        "eval": {"episodes": 6, "ways": WAYS, "queries": SMOKE_QUERIES, "head": LOGISTIC, "weights": "last"},
-        "run": {"seed": case.seed, "threads": 1},
-    }
-    return make_recipe(sections)
+    judged = {"ways": WAYS, "queries": SMOKE_QUERIES, "head": LOGISTIC, "weights": "last"}
+    return make_recipe(
+        {
+            "name": "metantk-nas",
+            "data": {"name": case.data, "standardise": True},
+            "tasks": {"family": "supervised", "minibatch": 8},
+            "model": {**network, "norm": "running"},
+            "inner": {"method": "protonet", "loss": "cross-entropy"},
+            "outer": {"objective": "erm", "steps": 3, "batch": 1, "optimiser": "sgd", "lr": 0.05},
+            "eval": {"episodes": 6, **judged},
+            "run": {"seed": case.seed, "threads": 1},
+        }
+    )
 
 
 def found_cell(
@@ -268,31 +235,26 @@ def found_cell(
     if operators is not None:
         given["start"] = Choices(*((operators, *((operators[:1],) * (len(EDGES) - 1))) for _ in KINDS))
     asked = {"data": data, "side": side, "cells": cells, "channels": channels, "crops": crops}
-    keep = _kept_at({**asked, "method": method, "settings": dict(settings), "seed": seed})
+    key = {"version": VERSION, "torch": torch_version(), **asked, "method": method}
+    key |= {"settings": dict(settings), "seed": seed}
+    keep = FOLDER / "metantk-nas-measurements" / f"{digest(key)}.jsonl"  # single measurements
     fresh, begun = not keep.exists(), time.process_time()
     result = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
     seconds = time.process_time() - begun
     best = result.ranked[0]
-    cell = Searched(
-        to_table(best.candidate),
-        best.scores,
-        {} if result.reliability is None else result.reliability.as_dict(),
-        result.measured,
-        seconds=seconds if fresh else sum(each.seconds for each in read_kept(keep).values()),
-        parameters=network_size(space.build(best.candidate, "transductive"), space.shape).body,
-    )
-    return cell._asdict()
+    return {
+        "genotype": to_table(best.candidate),
+        "scores": best.scores,
+        "reliability": {} if result.reliability is None else result.reliability.as_dict(),
+        "measured": result.measured,
+        "seconds": seconds if fresh else sum(each.seconds for each in read_kept(keep).values()),
+        "parameters": network_size(space.build(best.candidate, "transductive"), space.shape).body,
+    }
 
 
 def pictures(data: str) -> ImageSource:
     """The catalogue's, the embedded ones, or the photographs that stand in at ``smoke``."""
     return photographs() if data == TINY else open_source(data)
-
-
-def _kept_at(settings: Mapping[str, Any]) -> Path:
-    """A file of single measurements."""
-    key = {"version": VERSION, "torch": torch_version(), **settings}
-    return FOLDER / "metantk-nas-measurements" / f"{digest(key)}.jsonl"
 
 
 def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -309,7 +271,7 @@ def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -
         episodes = wanted.eval.episodes
         scores[name] = judge(changed, state.params, state.buffers, "test", episodes, plan).scores
     parameters = sum(value.numel() for value in state.params.values())
-    return Trained(seconds, wanted.outer.steps, parameters, scores)._asdict()
+    return {"seconds": seconds, "steps": wanted.outer.steps, "parameters": parameters, "scores": scores}
 
 
 def _parts(recipe: Recipe, sizes: Sizes | None = None) -> Parts:
@@ -322,25 +284,25 @@ PARTS = "metantk-nas"
 """The tables and the figure share the searches and trainings that they have in common."""
 
 
-def carry_out(cases: Sequence[Case], say: Say) -> dict[Case, CaseRun]:
+def carry_out(cases: Sequence[SearchCase], say: Say) -> dict[SearchCase, CaseRun]:
     """Every case once; finished searches and trainings are kept."""
     say(f"{len(cases)} runs, two at a time; finished searches and trainings are kept")
     found = searched(cases)
-    cells = {case: found[case].genotype if case in found else "metanas" for case in cases}
+    cells = {case: found[case]["genotype"] if case in found else "metanas" for case in cases}
     jobs = [{"recipe": recipe_of(case, cell), "heads": heads_of(case)} for case, cell in cells.items()]
     values = compute_parts(
         PARTS, VERSION, trained, jobs, seen=lambda job: seen(str(job["recipe"]["data"]["name"]))
     )
     runs = {}
     for (case, cell), value in zip(cells.items(), values, strict=True):
-        runs[case] = run = CaseRun(cell, found.get(case), Trained(**value))
+        runs[case] = run = CaseRun(cell, found.get(case), value)
         scores = ", ".join(f"{run.accuracy(shots):.1f} % ({shots}-shot)" for shots in run.shots)
-        cost = "" if run.search is None else f"searched for {run.search.seconds:.0f} s, "
-        say(f"{case}: {cost}trained for {run.training.seconds:.0f} s: {scores}")
+        cost = "" if run.search is None else f"searched for {run.search['seconds']:.0f} s, "
+        say(f"{case}: {cost}trained for {run.training['seconds']:.0f} s: {scores}")
     return runs
 
 
-def searched(cases: Sequence[Case]) -> dict[Case, Searched]:
+def searched(cases: Sequence[SearchCase]) -> dict[SearchCase, dict[str, Any]]:
     """Of those that search for a cell, what was found."""
     for data in {case.data for case in cases}:
         pictures(data)  # missing data are told at once
@@ -348,9 +310,12 @@ def searched(cases: Sequence[Case]) -> dict[Case, Searched]:
     values = compute_parts(
         PARTS, VERSION, found_cell, list(jobs.values()), seen=lambda job: seen(str(job["data"]))
     )
-    return {case: Searched(**value) for case, value in zip(jobs, values, strict=True)}
+    return dict(zip(jobs, values, strict=True))
 
 
 def seen(data: str) -> dict[str, str]:
     """What a part depends on besides its settings: the file of the photographs, where they are used."""
-    return {"photographs": fingerprint()} if data == TINY else {}
+    if data != TINY:
+        return {}
+    with packed().open("rb") as stream:
+        return {"photographs": hashlib.file_digest(stream, "sha256").hexdigest()}

@@ -1,7 +1,5 @@
 """What the rows of MetaNTK-NAS' tables are made of: lines of the table, costs, differences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
@@ -11,20 +9,8 @@ from matplotlib.figure import Figure
 
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop_studies.papers.figures import bars_figure
-from innerloop_studies.papers.metantk.nas import (
-    CHANNELS,
-    PRUNED,
-    SEEDS,
-    SMOKE_QUERIES,
-    WAYS,
-    Case,
-    CaseRun,
-    found_cell,
-    heads_of,
-    recipe_of,
-    search_of,
-    trained,
-)
+from innerloop_studies.papers.metantk import nas
+from innerloop_studies.papers.metantk.nas import CaseRun, SearchCase
 from innerloop_studies.reproduce.rows import Row, counts_row, row, same_row
 
 
@@ -78,25 +64,20 @@ def line_of(runs: Sequence[CaseRun], cells: int) -> Line:
     searches = [run.search for run in runs if run.search is not None]
     return Line(
         cells,
-        parameters=fmean(run.training.parameters for run in runs),
-        search_minutes=fmean(one.seconds for one in searches) / 60 if searches else None,
-        training_minutes=fmean(run.training.seconds for run in runs) / 60,
+        parameters=fmean(run.training["parameters"] for run in runs),
+        search_minutes=fmean(one["seconds"] for one in searches) / 60 if searches else None,
+        training_minutes=fmean(run.training["seconds"] for run in runs) / 60,
         runs=len(runs),
         accuracy={shots: accuracies(runs, shots) for shots in runs[0].shots},
         genotypes=[run.genotype for run in runs],
-        reliability=[one.reliability for one in searches],
+        reliability=[one["reliability"] for one in searches],
     )
-
-
-def plain_lines(lines: Mapping[str, Line]) -> dict[str, dict[str, Any]]:
-    """Lines by method, as plain data."""
-    return {method: line.as_dict() for method, line in lines.items()}
 
 
 SEARCH_LIMIT, TRAINING_LIMIT = 600.0, 480.0
 """Seconds of one core that a search and a training may take at ``cpu``."""
 
-Runs = Mapping["Case", CaseRun]
+Runs = Mapping[SearchCase, CaseRun]
 
 
 def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
@@ -108,11 +89,22 @@ def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
     ]
 
 
+def tables_of(runs: Runs, methods: Sequence[str]) -> dict[tuple[str, int], dict[str, Line]]:
+    """A table for every data set and number of cells, a line for every method."""
+    pairs = sorted({(case.data, case.cells) for case in runs})
+    return {(d, n): {m: line_of(of(runs, m, d, n), n) for m in methods} for d, n in pairs}
+
+
+def compared(shots: str, ours: Sequence[CaseRun], theirs: Sequence[CaseRun]) -> tuple[float, str]:
+    """How many points better the first is on average, and both in words."""
+    means = [accuracies(runs, shots) for runs in (ours, theirs)]
+    return means[0].mean - means[1].mean, f"{means[0]} against {means[1]}: {difference(ours, theirs, shots)}"
+
+
 def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
     """First minus second in words: over the same test tasks, and over independent runs.
 
-    >>> from innerloop_studies.papers.metantk.nas import Trained
-    >>> run = lambda *scores: CaseRun("metanas", None, Trained(60.0, 10, 1000, {"1": list(scores)}))
+    >>> run = lambda *scores: CaseRun("metanas", None, {"scores": {"1": list(scores)}})
     >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
     '+10.00 points (± 0.00 over tasks)'
     """
@@ -126,7 +118,7 @@ def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) 
 
 
 def _by_task(runs: Sequence[CaseRun], shots: str) -> list[float]:
-    return [fmean(scores) for scores in zip(*(run.training.scores[shots] for run in runs), strict=True)]
+    return [fmean(scores) for scores in zip(*(run.training["scores"][shots] for run in runs), strict=True)]
 
 
 def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[str, float]) -> Row:
@@ -155,8 +147,8 @@ def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[
 
 def within_limits(runs: Runs) -> Row:
     """Whether searches and trainings of ``cpu`` kept their time: as recorded either way."""
-    costs = [run.search.seconds for run in runs.values() if run.search is not None]
-    times = [run.training.seconds for run in runs.values()]
+    costs = [run.search["seconds"] for run in runs.values() if run.search is not None]
+    times = [run.training["seconds"] for run in runs.values()]
     within = max(costs) <= SEARCH_LIMIT and max(times) <= TRAINING_LIMIT
     return row(
         "no search takes more than 10 minutes of one core, and no training more than 8",
@@ -170,14 +162,14 @@ def within_limits(runs: Runs) -> Row:
 
 def smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was searched and trained."""
-    every = [scores for run in runs.values() for scores in run.training.scores.values()]
-    counts = counts_row([(fmean(scores), WAYS * SMOKE_QUERIES * len(scores)) for scores in every])
+    every = [scores for run in runs.values() for scores in run.training["scores"].values()]
+    counts = counts_row([(fmean(scores), nas.WAYS * nas.SMOKE_QUERIES * len(scores)) for scores in every])
     case, run = next((case, run) for case, run in reversed(list(runs.items())) if run.search is not None)
-    again = trained(recipe=recipe_of(case, run.genotype), heads=heads_of(case))["scores"]
-    pairs = [pair for name in again for pair in zip(run.training.scores[name], again[name], strict=True)]
-    wanted = search_of(case)
+    again = nas.trained(recipe=nas.recipe_of(case, run.genotype), heads=nas.heads_of(case))["scores"]
+    pairs = [pair for name in again for pair in zip(run.training["scores"][name], again[name], strict=True)]
+    wanted = nas.search_of(case)
     assert wanted is not None
-    same = found_cell(**wanted)["genotype"] == run.genotype
+    same = nas.found_cell(**wanted)["genotype"] == run.genotype
     searched_again = row("a search that is repeated finds the same cell", "the same", "it does" * same, same)
     return [counts, same_row("a training that is repeated gives the same accuracies", pairs), searched_again]
 
@@ -201,16 +193,16 @@ def protocol(scale: str) -> dict[str, Any]:
         "cpu": "CIFAR-FS, made of CIFAR-100, 32×32: mini- and tiered-ImageNet's pictures cannot be had here",
         "paper": "mini-ImageNet and tiered-ImageNet, 84×84",
     }
-    pruned = ", ".join(f"{name}={value}" for name, value in PRUNED[scale].items()) or "as published"
+    pruned = ", ".join(f"{name}={value}" for name, value in nas.PRUNED[scale].items()) or "as published"
     return {
         "data": data[scale],
-        "network": f"{2 if scale == 'smoke' else '5 (and at paper 8)'} cells, {CHANNELS[scale]} channels",
+        "network": f"{2 if scale == 'smoke' else '5 (and at paper 8)'} cells, {nas.CHANNELS[scale]} channels",
         "search": f"Algorithm 1 with the intended Kaiming re-initialisation; {pruned}; 3 tasks of 5 classes "
         "with 1 + 1 pictures at 32×32. The NTK of TE-NAS has as many pictures as MetaNTK (footnote 11)",
         "ResNet-12": "a thin one at cpu, 2.0 million parameters, for as much time of one core as cells have",
         "baselines": "Largest: most parameters and FLOPs of 30 random cells; NASWOT: the best of 30 by it",
         "training": "RFS without distillation; the last weights are judged",
         "heads": "appendix E: 1-shot SVC (C = 0.2 with 5 cells), 5-shot logistic regression (C = 0.6)",
-        "±": f"standard deviation over {SEEDS[scale]} independent runs of search, training and test",
+        "±": f"standard deviation over {nas.SEEDS[scale]} independent runs of search, training and test",
         "search cost": "processor time of one core",
     }

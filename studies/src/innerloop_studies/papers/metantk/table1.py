@@ -1,31 +1,9 @@
 """MetaNTK-NAS, Table 1: found cells beside MetaNAS' cell and a ResNet-12, all trained as RFS does."""
 
-from __future__ import annotations
-
 from innerloop.core.errors import UserError
-from innerloop_studies.papers.metantk.nas import (
-    SEEDS,
-    SMOKE_QUERIES,
-    TINY,
-    WAYS,
-    Case,
-    carry_out,
-    packed,
-)
-from innerloop_studies.papers.metantk.table import (
-    Line,
-    Runs,
-    accuracies,
-    difference,
-    figure_of,
-    line_of,
-    of,
-    plain_lines,
-    protocol,
-    smoke_rows,
-    table_row,
-    within_limits,
-)
+from innerloop_studies.papers.metantk import nas, table
+from innerloop_studies.papers.metantk.nas import SearchCase
+from innerloop_studies.papers.metantk.table import Line, Runs
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK-NAS, Table 1: found cells beside MetaNAS' cell and ResNet-12, trained alike"
@@ -33,26 +11,13 @@ VERSION = 1
 OURS, CELL, NETWORK = "MetaNTK-NAS", "MetaNAS", "RFS"
 # accuracy in percent for one and five shots, and millions of parameters, by data and cells
 PUBLISHED: dict[tuple[str, int], dict[str, tuple[float, float, float]]] = {
-    ("mini-imagenet", 5): {
-        OURS: (63.88, 80.07, 1.77),
-        CELL: (64.24, 79.75, 2.01),
-        NETWORK: (62.02, 79.64, 12.5),
-    },
-    ("mini-imagenet", 8): {
-        OURS: (64.26, 80.35, 3.21),
-        CELL: (63.88, 79.88, 3.53),
-        NETWORK: (62.02, 79.64, 12.5),
-    },
-    ("tiered-imagenet", 5): {
-        OURS: (71.12, 85.71, 2.22),
-        CELL: (70.16, 84.99, 2.17),
-        NETWORK: (69.74, 84.41, 12.7),
-    },
-    ("tiered-imagenet", 8): {
-        OURS: (72.37, 86.43, 4.78),
-        CELL: (72.32, 86.48, 3.70),
-        NETWORK: (69.74, 84.41, 12.7),
-    },
+    key: dict(zip((OURS, CELL, NETWORK), numbers, strict=True))
+    for key, numbers in {
+        ("mini-imagenet", 5): ((63.88, 80.07, 1.77), (64.24, 79.75, 2.01), (62.02, 79.64, 12.5)),
+        ("mini-imagenet", 8): ((64.26, 80.35, 3.21), (63.88, 79.88, 3.53), (62.02, 79.64, 12.5)),
+        ("tiered-imagenet", 5): ((71.12, 85.71, 2.22), (70.16, 84.99, 2.17), (69.74, 84.41, 12.7)),
+        ("tiered-imagenet", 8): ((72.37, 86.43, 4.78), (72.32, 86.48, 3.70), (69.74, 84.41, 12.7)),
+    }.items()
 }
 LIKE = ("mini-imagenet", 5)
 """What a table that the paper does not have is compared with."""
@@ -63,65 +28,57 @@ FEWER = 2.5
 """The paper: 2.5 to 6 times fewer parameters than ResNet-12."""
 FLOOR = {"1": 29.4, "5": 35.8}
 OTHERWISE = {
-    (NETWORK, "5"): "ResNet-12 has 41 times the parameters of these cells, and gains more from five shots",
+    (NETWORK, "5"): "ResNet-12 has 41 times the parameters of these cells, and gains more from five shots"
 }
 """What was found at `cpu` where it is not what the paper found, by the other network and shots."""
 
 
-def cases(scale: str) -> list[Case]:
+def cases(scale: str) -> list[SearchCase]:
     """Found cells, MetaNAS' cell and ResNet-12, with every seed; 8 cells at ``paper`` only."""
     stacks = (5, 8) if scale == "paper" else (5,)
     listed = []
     for data in DATA[scale]:
-        for seed in range(SEEDS[scale]):
-            listed += [Case(scale, data, method, seed, cells) for cells in stacks for method in (OURS, CELL)]
-            listed.append(Case(scale, data, NETWORK, seed))
+        for seed in range(nas.SEEDS[scale]):
+            listed += [
+                SearchCase(scale, data, method, seed, cells) for cells in stacks for method in (OURS, CELL)
+            ]
+            listed.append(SearchCase(scale, data, NETWORK, seed))
     return listed
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs and on photographs at 84 pixels, at ``cpu`` on CIFAR-FS."""
-    runs = carry_out(cases(scale), say)
-    tables: dict[tuple[str, int], dict[str, Line]] = {}
-    for data, cells in sorted({(case.data, case.cells) for case in runs}):
-        tables[data, cells] = {m: line_of(of(runs, m, data, cells), cells) for m in (OURS, CELL, NETWORK)}
+    runs = nas.carry_out(cases(scale), say)
+    tables = table.tables_of(runs, (OURS, CELL, NETWORK))
     figures = {
-        f"metantk-table1-{data}-{cells}-cells": figure_of(lines, f"5-way accuracy, {data}, {cells} cells")
-        for (data, cells), lines in tables.items()
+        f"metantk-table1-{d}-{n}-cells": table.figure_of(lines, f"5-way accuracy, {d}, {n} cells")
+        for (d, n), lines in tables.items()
     }
-    rows, said = _rows(runs, tables, scale), protocol(scale)
+    rows, said = _rows(runs, tables, scale), table.protocol(scale)
     if scale == "smoke":
         large = _at_84_pixels(say)
-        rows, said = [*smoke_rows(runs), *large], {**said, **({} if large else {"84 pixels": _skipped()})}
-    kept = {f"{data}, {cells} cells": plain_lines(lines) for (data, cells), lines in tables.items()}
-    return Reproduction(rows, figures, kept, said)
-
-
-def _skipped() -> str:
-    return "skipped: there are no Tiny-ImageNet photographs (INNERLOOP_TINY_IMAGENET)"
+        rows = [*table.smoke_rows(runs), *large]
+        skipped = "skipped: there are no Tiny-ImageNet photographs (INNERLOOP_TINY_IMAGENET)"
+        said |= {} if large else {"84 pixels": skipped}
+    data = {f"{d}, {n} cells": {m: one.as_dict() for m, one in tables[d, n].items()} for d, n in tables}
+    return Reproduction(rows, figures, data, said)
 
 
 def _at_84_pixels(say: Say) -> list[Row]:
     """The whole way from search to test on photographs of mini-ImageNet's size, where there are any."""
     try:
-        packed()
+        nas.packed()
     except UserError as error:
         say(f"84 pixels are skipped: {error}")
         return []
-    (outcome,) = carry_out([Case("smoke", TINY, OURS, 0)], lambda _: None).values()
+    (outcome,) = nas.carry_out([SearchCase("smoke", nas.TINY, OURS, 0)], lambda _: None).values()
     say("84 pixels: searched, trained and judged on Tiny-ImageNet's photographs")
-    scores = [score for each in outcome.training.scores.values() for score in each]
-    answers = WAYS * SMOKE_QUERIES
+    scores = [score for each in outcome.training["scores"].values() for score in each]
+    answers = nas.WAYS * nas.SMOKE_QUERIES
     whole = [abs(score * answers - round(score * answers)) < 0.02 for score in scores]
     said = f"{sum(whole)} of {len(scores)} accuracies are whole numbers of right answers"
-    return [
-        row(
-            "a cell is searched, trained and judged at 84 pixels (Tiny-ImageNet's photographs)",
-            "mini-ImageNet",
-            said,
-            bool(scores) and all(whole) and len(set(scores)) > 1,
-        )
-    ]
+    what = "a cell is searched, trained and judged at 84 pixels (Tiny-ImageNet's photographs)"
+    return [row(what, "mini-ImageNet", said, bool(scores) and all(whole) and len(set(scores)) > 1)]
 
 
 def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, Line]], scale: str) -> list[Row]:
@@ -136,31 +93,27 @@ def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, Line]], scale: str
         published = PUBLISHED.get(key, PUBLISHED[LIKE])
         paper = "; ".join(f"{m} {one} / {five} ({size} M)" for m, (one, five, size) in published.items())
         rows.append(
-            table_row(f"{where}, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0})
+            table.table_row(f"{where}, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0})
         )
-    return [*rows, within_limits(runs)] if scale == "cpu" else rows
+    return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 
 def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: str) -> Row:
     """MetaNAS' cell: comparable or better; ResNet-12: better."""
     data, cells = key
-    ours, theirs = (of(runs, method, data, cells) for method in (OURS, other))
-    published = PUBLISHED.get(key, PUBLISHED[LIKE])
-    place = 0 if shots == "1" else 1
-    means = [accuracies(runs_of, shots) for runs_of in (ours, theirs)]
-    gap = means[0].mean - means[1].mean
-    holds, word = (
-        (gap >= -CLOSE, "comparable with or better than") if other == CELL else (gap > 0, "better than")
-    )
-    named = "MetaNAS' cell" if other == CELL else "ResNet-12"
-    why = OTHERWISE.get((other, shots), f"comparable: at most {CLOSE:g} point below")
+    gap, said = table.compared(shots, *(table.of(runs, m, data, cells) for m in (OURS, other)))
+    published, place = PUBLISHED.get(key, PUBLISHED[LIKE]), 0 if shots == "1" else 1
+    if other == CELL:
+        holds, words = gap >= -CLOSE, "comparable with or better than MetaNAS' cell"
+    else:
+        holds, words = gap > 0, "better than ResNet-12"
     return row(
-        f"{data}, {cells} cells, {shots}-shot: MetaNTK-NAS is {word} {named}, both trained as RFS does",
+        f"{data}, {cells} cells, {shots}-shot: MetaNTK-NAS is {words}, both trained as RFS does",
         f"{published[OURS][place] - published[other][place]:+.2f} points",
-        f"{means[0]} against {means[1]}: {difference(ours, theirs, shots)}",
+        said,
         holds,
         expected=not (scale == "cpu" and (other, shots) in OTHERWISE),
-        reason=why,
+        reason=OTHERWISE.get((other, shots), f"comparable: at most {CLOSE:g} point below"),
     )
 
 

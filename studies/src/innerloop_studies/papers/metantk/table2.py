@@ -1,22 +1,8 @@
 """MetaNTK-NAS, Table 2: what finds better cells: MetaNTK, NTK, linear regions, chance, or mere size."""
 
-from __future__ import annotations
-
-from innerloop_studies.papers.metantk.nas import SEARCHES, SEEDS, Case, carry_out
-from innerloop_studies.papers.metantk.table import (
-    Line,
-    Runs,
-    accuracies,
-    difference,
-    figure_of,
-    line_of,
-    of,
-    plain_lines,
-    protocol,
-    smoke_rows,
-    table_row,
-    within_limits,
-)
+from innerloop_studies.papers.metantk import nas, table
+from innerloop_studies.papers.metantk.nas import SEARCHES, SEEDS, SearchCase
+from innerloop_studies.papers.metantk.table import Line, Runs
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK-NAS, Table 2: cells found by MetaNTK, NTK, linear regions, chance, and size"
@@ -24,31 +10,14 @@ VERSION = 1
 OURS = "MetaNTK-NAS"
 THEIRS, BASELINES = ("TE-NAS", "Regions", "Random"), ("Largest", "NASWOT")
 # mini-ImageNet, accuracy and standard deviation in percent, by cells and shots
-PUBLISHED = {
-    (5, "1"): {
-        OURS: (63.88, 0.81),
-        "TE-NAS": (62.51, 0.42),
-        "Regions": (62.96, 1.05),
-        "Random": (62.55, 1.15),
-    },
-    (8, "1"): {
-        OURS: (64.26, 0.14),
-        "TE-NAS": (63.51, 0.16),
-        "Regions": (63.99, 0.76),
-        "Random": (62.76, 0.83),
-    },
-    (5, "5"): {
-        OURS: (80.07, 0.45),
-        "TE-NAS": (79.02, 0.35),
-        "Regions": (79.13, 0.96),
-        "Random": (78.90, 0.58),
-    },
-    (8, "5"): {
-        OURS: (80.35, 0.12),
-        "TE-NAS": (79.86, 0.42),
-        "Regions": (79.88, 0.51),
-        "Random": (79.18, 0.72),
-    },
+PUBLISHED: dict[tuple[int, str], dict[str, tuple[float, float]]] = {
+    key: dict(zip((OURS, *THEIRS), numbers, strict=True))
+    for key, numbers in {
+        (5, "1"): ((63.88, 0.81), (62.51, 0.42), (62.96, 1.05), (62.55, 1.15)),
+        (8, "1"): ((64.26, 0.14), (63.51, 0.16), (63.99, 0.76), (62.76, 0.83)),
+        (5, "5"): ((80.07, 0.45), (79.02, 0.35), (79.13, 0.96), (78.90, 0.58)),
+        (8, "5"): ((80.35, 0.12), (79.86, 0.42), (79.88, 0.51), (79.18, 0.72)),
+    }.items()
 }
 DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
 FLOOR = {"1": 29.4, "5": 35.8}
@@ -60,11 +29,11 @@ OTHERWISE: dict[tuple[str, str, str], str] = {
 """What was found at `cpu` where it is not what the paper found: there MetaNTK is above TE-NAS alone."""
 
 
-def cases(scale: str) -> list[Case]:
+def cases(scale: str) -> list[SearchCase]:
     """Every method with every seed; 8 cells at ``paper`` only."""
     stacks = (5, 8) if scale == "paper" else (5,)
     return [
-        Case(scale, DATA[scale], method, seed, cells)
+        SearchCase(scale, DATA[scale], method, seed, cells)
         for cells in stacks
         for method in SEARCHES
         for seed in range(SEEDS[scale])
@@ -73,20 +42,18 @@ def cases(scale: str) -> list[Case]:
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, at ``cpu`` on CIFAR-FS; finished parts are kept."""
-    runs = carry_out(cases(scale), say)
-    data = DATA[scale]
-    stacks = sorted({case.cells for case in runs})
-    methods = list(dict.fromkeys(case.method for case in runs))
-    tables = {cells: {m: line_of(of(runs, m, data, cells), cells) for m in methods} for cells in stacks}
+    runs, data = nas.carry_out(cases(scale), say), DATA[scale]
+    by_pair = table.tables_of(runs, list(dict.fromkeys(case.method for case in runs)))
+    tables = {cells: lines for (_, cells), lines in by_pair.items()}
     figures = {
-        f"metantk-table2-{cells}-cells": figure_of(
-            lines, f"5-way accuracy on test classes, {data}, {cells} cells"
+        f"metantk-table2-{n}-cells": table.figure_of(
+            lines, f"5-way accuracy on test classes, {data}, {n} cells"
         )
-        for cells, lines in tables.items()
+        for n, lines in tables.items()
     }
-    rows = smoke_rows(runs) if scale == "smoke" else _rows(runs, tables, scale)
-    kept = {f"{cells} cells": plain_lines(lines) for cells, lines in tables.items()}
-    return Reproduction(rows, figures, kept, protocol(scale))
+    rows = table.smoke_rows(runs) if scale == "smoke" else _rows(runs, tables, scale)
+    kept = {f"{n} cells": {m: one.as_dict() for m, one in lines.items()} for n, lines in tables.items()}
+    return Reproduction(rows, figures, kept, table.protocol(scale))
 
 
 def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Row]:
@@ -101,22 +68,19 @@ def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Ro
             for method in PUBLISHED[cells, "1"]
         )
         rows.append(
-            table_row(f"{cells} cells, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0})
+            table.table_row(
+                f"{cells} cells, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0}
+            )
         )
-    return [*rows, within_limits(runs)] if scale == "cpu" else rows
+    return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 
 def _better(runs: Runs, scale: str, cells: int, shots: str, first: str, second: str) -> Row:
     """Whether one search's cells are better on average than another's."""
-    data = DATA[scale]
-    ours, others = (of(runs, method, data, cells) for method in (first, second))
-    published = PUBLISHED[cells, shots]
+    gap, said = table.compared(shots, *(table.of(runs, m, DATA[scale], cells) for m in (first, second)))
+    published, key = PUBLISHED[cells, shots], (first, second, shots)
     known = second in published
     paper = f"{published[first][0] - published[second][0]:+.2f} points" if known else "–"
-    key = (first, second, shots)
-    expected = not (scale == "cpu" and key in OTHERWISE)
-    means = [accuracies(runs_of, shots) for runs_of in (ours, others)]
-    told = f"{means[0]} against {means[1]}: {difference(ours, others, shots)}"
     what = f"{cells} cells, {shots}-shot: {first} is better than {second}" + ("" if known else " (ours)")
     why = OTHERWISE.get(key, "by the mean over independent runs; ± is their standard deviation")
-    return row(what, paper, told, means[0].mean > means[1].mean, expected=expected, reason=why)
+    return row(what, paper, said, gap > 0, expected=not (scale == "cpu" and key in OTHERWISE), reason=why)

@@ -1,4 +1,4 @@
-"""Two runs, or a backbone and a run, on the same tasks."""
+"""Finished runs and backbones: judged again, and compared on the same tasks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from pathlib import Path
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison, compare
 from innerloop.evaluation.episodes import differences
-from innerloop.experiment.backbone_run import judge_backbone
-from innerloop.experiment.judged import Judged
-from innerloop.experiment.results import ComparedRuns
-from innerloop.experiment.run import evaluate_run
+from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_backbone
+from innerloop.experiment.evaluation import evaluate_parts
+from innerloop.experiment.loading import load_run
+from innerloop.experiment.messages import recipe_words
+from innerloop.experiment.recipe.grammar import Items
+from innerloop.experiment.recipe.library import look_at
+from innerloop.experiment.recipe.rules import NOTHING, rate_warnings
+from innerloop.experiment.results import ComparedRuns, Judged
+from innerloop.experiment.run_data import check_data, seen_notes
+from innerloop.runs.directory import refuse_links
 
 
 def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = False) -> ComparedRuns:
@@ -53,3 +59,30 @@ def compare_judged(first: Judged, second: Judged, names: tuple[str, str]) -> Com
             "these alike; what is given here holds for both."
         )
     return compare(first, second)
+
+
+@recipe_words()
+def evaluate_run(run: Path, overrides: Items, *, trust: bool = False) -> Judged:
+    """Judges a run by its own protocol, or by one changed with ``key=value`` settings.
+
+    ``trust`` says whether code that the run's recipe names may be imported.
+
+    Args:
+        run: the run's directory.
+        overrides: ``key=value`` settings; none for its own protocol.
+        trust: whether code that the run's recipe names may be imported.
+
+    Raises:
+        UserError: the pictures of its test split have changed, or its predictions are not finite.
+    """
+    refuse_links(run)
+    if look_at(run).outer.objective == NOTHING:
+        return evaluate_backbone_run(run, overrides, trust=trust)
+    loaded = load_run(run, overrides, trust=trust)
+    recipe = loaded.parts.recipe
+    notes = [*check_data(recipe, loaded.trained, run, ("test",)), *rate_warnings(recipe), *loaded.unread]
+    notes += seen_notes(recipe, loaded.trained)
+    weights, used = loaded.weights()
+    return evaluate_parts(
+        loaded.parts, weights, loaded.plan, run, used, loaded.changed, notes, loaded.trained
+    )

@@ -1,21 +1,30 @@
-"""Labels that an evaluation gave in its first test tasks, read from a run and counted by class."""
+"""Labels that an evaluation gave in its first test tasks: read from a run, counted, shown on its page."""
 
 from __future__ import annotations
 
-import base64
-import binascii
+import math
 import statistics
+import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from innerloop.core.files import read_json
 from innerloop.core.statistics import Interval, mean_interval
+from innerloop.report.figures import address, calibration_picture
+from innerloop.report.prediction_page import MOST_CLASSES, heat_row
 from innerloop.report.read_run import RunData, inside
-from innerloop.report.text import finite_scores
+from innerloop.report.text import View, finite_scores, interval, number, percent
 from innerloop.runs.directory import PREDICTIONS
 
-_KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
+FEW = 5
+"""With fewer tasks than this, a mean says little and its interval less."""
+Part: TypeAlias = tuple[str, Interval]
+"""Some of the tasks, in words, and their mean score; its ``ci95`` is nan where that says nothing."""
+PAIRS = 10
+"""Confused pairs that are told."""
+HARDEST = 8
+"""Classes that are seen at once; the others are behind a click."""
 
 
 class TaskPredictions(NamedTuple):
@@ -119,16 +128,6 @@ def _shown(entry: Mapping[str, Any], known: Mapping[int, TaskPredictions]) -> Sh
     return ShownTask(task.episode, support, queries)
 
 
-def address(text: Any) -> str:
-    """A picture in base64 as a ``data:`` address; empty for anything that is neither a PNG nor a JPEG."""
-    try:
-        content = base64.b64decode(str(text), validate=True)
-    except (binascii.Error, ValueError):
-        return ""
-    kind = next((name for start, name in _KINDS.items() if content.startswith(start)), "")
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}" if kind else ""
-
-
 def _listed(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError("not a list")
@@ -141,10 +140,6 @@ def _numbers(values: Sequence[Any], below: int) -> list[int]:
     return list(values)
 
 
-FEW = 5
-"""With fewer tasks than this, a mean says little and its interval less."""
-
-
 class ClassRow(NamedTuple):
     """One class: its accuracy over the tasks that have it, its pictures, what it is mostly taken for."""
 
@@ -155,7 +150,7 @@ class ClassRow(NamedTuple):
     times: int
 
 
-class Pair(NamedTuple):
+class ConfusedPair(NamedTuple):
     """Pictures of ``true``, in the tasks that have both, that were taken for ``said``."""
 
     true: int
@@ -168,14 +163,6 @@ class Pair(NamedTuple):
     def share(self) -> float:
         """Of the pictures that could be."""
         return self.times / self.pictures
-
-
-class Part(NamedTuple):
-    """Some of the tasks: in words, how many, and their mean score; ``ci95`` is nan where it says nothing."""
-
-    words: str
-    tasks: int
-    score: Interval
 
 
 def class_rows(predictions: RunPredictions) -> list[ClassRow]:
@@ -203,7 +190,7 @@ def class_rows(predictions: RunPredictions) -> list[ClassRow]:
     return sorted(rows, key=lambda row: (row.accuracy.n < FEW, row.accuracy.mean, row.name))
 
 
-def confused_pairs(predictions: RunPredictions) -> list[Pair]:
+def confused_pairs(predictions: RunPredictions) -> list[ConfusedPair]:
     """Pairs of classes, those with the largest share of confused pictures first.
 
     The share is of the pictures that could be confused: those in tasks that have both classes.
@@ -219,7 +206,9 @@ def confused_pairs(predictions: RunPredictions) -> list[Pair]:
                 met[true, other] += counts[a]
                 taken[true, other] += said[a, b]
                 tasks[true, other] += 1
-    pairs = [Pair(*pair, taken[pair], pictures, tasks[pair]) for pair, pictures in met.items() if pictures]
+    pairs = [
+        ConfusedPair(*pair, taken[pair], pictures, tasks[pair]) for pair, pictures in met.items() if pictures
+    ]
     return sorted(pairs, key=lambda pair: (-pair.share, -pair.times, pair[:2]))
 
 
@@ -237,8 +226,7 @@ def by_outcome(evaluation: Mapping[str, Any]) -> list[Part]:
     }
     # chosen by their scores, so that an interval would say nothing
     return [
-        Part(words, len(some), Interval(statistics.fmean(some), float("nan"), len(some)))
-        for words, some in parts.items()
+        (words, Interval(statistics.fmean(some), float("nan"), len(some))) for words, some in parts.items()
     ]
 
 
@@ -262,8 +250,141 @@ def by_groups(predictions: RunPredictions) -> list[Part]:
 
 def _parted(parts: Mapping[str, list[TaskPredictions]]) -> list[Part]:
     made = [
-        Part(words, len(tasks), mean_interval([task.accuracy for task in tasks]))
-        for words, tasks in parts.items()
-        if tasks
+        (words, mean_interval([task.accuracy for task in tasks])) for words, tasks in parts.items() if tasks
     ]
     return made if len(made) > 1 else []
+
+
+def labels_view(
+    predictions: RunPredictions, evaluation: Mapping[str, Any], name: str, with_pictures: bool = True
+) -> View:
+    """Everything the template shows of the labels that an evaluation gave."""
+    known = {task.episode: task for task in predictions.tasks}
+    probability = [p for task in predictions.tasks for p in task.probability]
+    right = [hit for task in predictions.tasks for hit in task.right]
+    of = evaluation.get("episodes")
+    first = "the first " if isinstance(of, int) and of > len(predictions.tasks) else ""
+    all_of_them = f"{first}{number(len(predictions.tasks))}{f' of {number(of)}' if first else ''} test tasks"
+    hardest, rest = _class_tables(predictions)
+    pairs = confused_pairs(predictions)
+    return {
+        "lead": f"From {all_of_them}: {number(sum(right))} of {number(len(right))} labels are right, "
+        f"{percent(sum(right) / len(right))}.",
+        "samples": [_sample(one, known[one.episode], predictions) for one in predictions.shown]
+        if with_pictures
+        else [],
+        "calibration": calibration_picture(probability, right, name),
+        "hardest": hardest,
+        "rest": rest,
+        "heat": _heat(predictions, pairs),
+        "pairs": _pairs(predictions, pairs),
+    }
+
+
+def difficulty_tables(predictions: RunPredictions | None, evaluation: Mapping[str, Any] | None) -> list[View]:
+    """Scores of easy and of hard tasks: as they turned out, by kind, and by how alike classes are."""
+    if evaluation is None:
+        return []
+    score = str(evaluation.get("score") or "score")
+    tables = [
+        ("All test tasks, sorted by their score", by_outcome(evaluation)),
+        ("By kind of task", by_kind(predictions) if predictions else []),
+        ("By how many groups the classes come from", by_groups(predictions) if predictions else []),
+    ]
+    return [_parts_table(title, parts, score) for title, parts in tables if parts]
+
+
+def _sample(shown: ShownTask, task: TaskPredictions, predictions: RunPredictions) -> View:
+    """A task in pictures, a row for every class."""
+    hardest = min(predictions.tasks, key=lambda one: one.accuracy)
+    why = "the first, not chosen" if task is predictions.tasks[0] else ""
+    if task is hardest:
+        why = f"{why}, and " if why else ""
+        why += f"the hardest of these {number(len(predictions.tasks))}"
+    rows = []
+    for label, (support, queries) in enumerate(zip(shown.support, shown.queries, strict=True)):
+        own = predictions.classes[task.classes[label]]
+        cells = [_query(one, label, task, predictions) for one in queries]
+        rows.append({"letter": _letter(label), "name": own, "support": support, "queries": cells})
+    return {
+        "title": f"Test task {number(task.episode)}",
+        "words": f"{why}; {number(sum(task.right))} of {number(len(task.labels))} right".lstrip("; "),
+        "rows": rows,
+        "more": len(task.classes) - len(rows),
+    }
+
+
+def _query(one: Query, label: int, task: TaskPredictions, predictions: RunPredictions) -> View:
+    said = predictions.classes[task.classes[one.said]] if one.said < len(task.classes) else "none of them"
+    letter = _letter(one.said) if one.said < len(task.classes) else "–"
+    return {
+        "picture": one.picture,
+        "right": one.said == label,
+        "letter": letter,
+        "said": said,
+        "probability": percent(one.probability),
+    }
+
+
+def _letter(label: int) -> str:
+    return string.ascii_uppercase[label] if label < 26 else str(label + 1)
+
+
+def _class_tables(predictions: RunPredictions) -> tuple[View, View]:
+    rows = [
+        [
+            row.name,
+            _score(row.accuracy, "accuracy"),
+            number(row.accuracy.n),
+            number(row.pictures),
+            f"{row.mistaken} ({number(row.times)})" if row.mistaken else "–",
+        ]
+        for row in class_rows(predictions)
+    ]
+    head = ["class", "right, 95 % CI over tasks", "tasks", "pictures", "mostly taken for"]
+    first = len(rows) if len(rows) <= HARDEST + 2 else HARDEST
+    table = {"title": "", "head": head}
+    return {**table, "rows": rows[:first]}, {**table, "rows": rows[first:]}
+
+
+def _pairs(predictions: RunPredictions, pairs: Sequence[ConfusedPair]) -> list[str]:
+    """The most confused pairs in words; a single picture is no pattern."""
+    names = predictions.classes
+    often = [pair for pair in pairs if pair.true != pair.said and pair.times > 1][:PAIRS]
+    return [
+        f"{names[pair.true]} was taken for {names[pair.said]} {number(pair.times)} times, "
+        f"{percent(pair.share)} of its {number(pair.pictures)} pictures in the {_tasks(pair.tasks)} with both"
+        for pair in often
+    ]
+
+
+def _tasks(count: int) -> str:
+    return f"{number(count)} tasks" if count > 1 else "one task"
+
+
+def _heat(predictions: RunPredictions, pairs: Sequence[ConfusedPair]) -> View | None:
+    if len(predictions.classes) > MOST_CLASSES:
+        return None
+    shares = {(pair.true, pair.said): pair.share for pair in pairs}
+    numbers = range(len(predictions.classes))
+    return {
+        "names": predictions.classes,
+        "rows": [
+            heat_row(name, [shares.get((a, b)) for b in numbers])
+            for a, name in enumerate(predictions.classes)
+        ],
+    }
+
+
+def _parts_table(title: str, parts: Sequence[Part], score: str) -> View:
+    certain = any(math.isfinite(estimate.ci95) for _, estimate in parts)
+    head = ["tasks", f"{score}, 95 % CI" if certain else f"mean {score}", "how many"]
+    rows = [[words, _score(estimate, score), number(estimate.n)] for words, estimate in parts]
+    return {"title": title, "head": head, "rows": rows}
+
+
+def _score(estimate: Interval, score: str) -> str:
+    if math.isfinite(estimate.ci95) and estimate.n >= FEW:
+        return interval(estimate.mean, estimate.ci95, score)
+    mean = f"{100 * estimate.mean:.1f} %" if score == "accuracy" else number(estimate.mean, 3)
+    return f"{mean} (few tasks)" if estimate.n < FEW else mean

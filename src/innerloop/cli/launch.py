@@ -139,18 +139,6 @@ def _forwarding(started: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def ranks_wanted(read: Callable[[], int]) -> int:
-    """What a recipe says in ``run.ranks``; 1 where it cannot be read, which is reported where it is needed.
-
-    Args:
-        read: reads the recipe.
-    """
-    try:
-        return read()
-    except UserError:
-        return 1
-
-
 RANKED = ("train", "resume", "eval")
 """Verbs whose work ranks share. Of any other, rank 0 does all."""
 
@@ -168,8 +156,8 @@ def as_rank(here: Rank, given: list[str], run: Callable[[list[str]], int]) -> in
     """
     if not given or given[0] not in RANKED:
         return 0 if here.rank else run(given)
-    from innerloop.experiment.following import carry_out
-    from innerloop.experiment.together import follow, leading
+    from innerloop.experiment.fitting import carry_out
+    from innerloop.experiment.ranks import follow, leading
 
     try:
         if here.rank:
@@ -224,12 +212,14 @@ def start_ranks(read: Callable[[], int]) -> None:
     """Where a recipe asks for ranks and this process is none, starts them, and ends with their exit code.
 
     Args:
-        read: reads ``run.ranks``.
+        read: reads ``run.ranks``; a recipe that cannot be read is reported where it is needed.
 
     Raises:
         UserError: ``torchrun`` started another number.
     """
-    wanted = ranks_wanted(read)
+    wanted = 1
+    with contextlib.suppress(UserError):
+        wanted = read()
     if wanted == 1:
         return
     if not _RANK and os.name == "nt":

@@ -8,43 +8,40 @@ from typing import Any, NamedTuple
 
 from innerloop.choose.architectures.draws import Draws
 from innerloop.choose.architectures.findings import Resources, SearchOutcome
-from innerloop.choose.architectures.prune import PUBLISHED, RELEASED, ROBUST
-from innerloop.choose.architectures.ranking import RandomSettings, ShortlistSettings
+from innerloop.choose.architectures.prune import PUBLISHED, RELEASED, ROBUST, prune
+from innerloop.choose.architectures.ranking import RandomSettings, ShortlistSettings, random_search, shortlist
 from innerloop.choose.architectures.space import Space
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.importing import Trusted, load_object
 
 
 class SearchMethod(NamedTuple):
     """A search."""
 
     title: str
-    function: str
+    function: Callable[..., SearchOutcome]
     settings: Any
 
-
-_HOME = "innerloop.choose.architectures"
 
 METHODS: dict[str, SearchMethod] = {
     "published": SearchMethod(
         "MetaNTK-NAS: a supernet is pruned by rank sums, with the intended initialisation",
-        f"{_HOME}.prune:prune",
+        prune,
         PUBLISHED,
     ),
     "released": SearchMethod(
         "the same as the authors' code carries it out, slips included",
-        f"{_HOME}.prune:prune",
+        prune,
         RELEASED,
     ),
     "robust": SearchMethod(
         "pruning on common draws, with repeats where decisions are close",
-        f"{_HOME}.prune:prune",
+        prune,
         ROBUST,
     ),
-    "random": SearchMethod("random candidates", f"{_HOME}.ranking:random_search", RandomSettings()),
+    "random": SearchMethod("random candidates", random_search, RandomSettings()),
     "shortlist": SearchMethod(
         "the best of random candidates by a rank sum of scores",
-        f"{_HOME}.ranking:shortlist",
+        shortlist,
         ShortlistSettings(),
     ),
 }
@@ -96,10 +93,8 @@ def search(
     [26880.0, 25760.0]
     """
     entry = find_method(method)
-    result: SearchOutcome = load_object(Trusted(entry.function))(
-        space, draws, _settled(method, entry, settings or {}), seed, Resources(workers, keep, say)
-    )
-    return result._replace(method=method)
+    own, resources = _settled(method, entry, settings or {}), Resources(workers, keep, say)
+    return entry.function(space, draws, own, seed, resources)._replace(method=method)
 
 
 def _settled(name: str, entry: SearchMethod, given: Mapping[str, Any]) -> Any:

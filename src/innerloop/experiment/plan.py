@@ -10,7 +10,7 @@ from typing import Any
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.together import own_tasks
+from innerloop.experiment.ranks import own_tasks, ranks_here
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress
@@ -38,7 +38,8 @@ class Slowdown:
     """Warns once if steps take several times as long as when their plan was measured."""
 
     def __init__(self, plan: Plan, expected: float | None, say: Callable[[str], None]) -> None:
-        self._plan, self._expected, self._say = plan, expected, say
+        # steps of several ranks draw their tasks too, and wait for the slowest
+        self._plan, self._expected, self._say = plan, expected if ranks_here() == 1 else None, say
         self._steps: list[float] = []
 
     def __call__(self, seconds: float) -> None:
@@ -61,7 +62,7 @@ class Slowdown:
         self._expected = None
 
 
-def planned(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, float | None]:
+def plan_of(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, float | None]:
     """What the manifest says, else a measurement, which is written there before the first step.
 
     Returns the plan and the seconds that a step took when it was measured; None if that is not known.

@@ -18,15 +18,16 @@ from innerloop.choose.rate_advice import (
     advise_rate,
     warning_for,
 )
-from innerloop.choose.rates import read_rate
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
+from innerloop.experiment.inner_rate import read_rate
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.results import TrainResult
+from innerloop.experiment.resuming import resume
 from innerloop.experiment.run_evaluation import evaluate_run
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.training import train
 from innerloop.learners import anil, episodic
 from innerloop.learners.online import PREFIX, h3_rate, online_anil, online_buffers
 from innerloop.nets import Network, conv4, mlp
@@ -458,7 +459,7 @@ def test_a_run_with_auto_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("innerloop.experiment.training.save_checkpoint", cut)
+        patched.setattr("innerloop.experiment.recorder.save_checkpoint", cut)
         with pytest.raises(KeyboardInterrupt):
             train(halves, progress=False)
     half = next((tmp_path / "half").glob("*/*/manifest.json")).parent

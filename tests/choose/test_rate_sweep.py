@@ -20,14 +20,15 @@ from innerloop.choose.rate_sweep import (
     run_seconds,
     sweep_rates,
 )
-from innerloop.choose.rates import read_rate
 from innerloop.choose.trials import TIMED_STEPS, Costs, Trial, TrialResult, measure_costs, run_trial
 from innerloop.core.files import read_json
 from innerloop.core.statistics import mean_interval
+from innerloop.experiment.inner_rate import read_rate
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.resuming import resume
+from innerloop.experiment.training import train
 from innerloop.report.run_page import rate_view
 from innerloop.runs.manifest import read_manifest
 from innerloop.training.execution.probes import Outcome

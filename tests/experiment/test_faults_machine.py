@@ -25,7 +25,7 @@ from test_kept_data import trained as trained_on
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.store import sweep, workspace
-from innerloop.experiment.training import resume
+from innerloop.experiment.resuming import resume
 from innerloop.runs import directory, manifest, progress
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import list_runs

@@ -17,8 +17,8 @@ from innerloop.data import from_arrays
 from innerloop.experiment import pictures
 from innerloop.experiment.picture_record import KEPT
 from innerloop.experiment.results import Judged
+from innerloop.experiment.resuming import resume
 from innerloop.experiment.run_evaluation import evaluate_run
-from innerloop.experiment.training import resume
 from innerloop.runs.manifest import update_manifest
 from innerloop.testing.closeness import ROUNDED
 from support.picture_runs import draw_noise, forget_pictures, run_on_folder

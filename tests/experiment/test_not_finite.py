@@ -20,8 +20,9 @@ from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.results import TrainResult
+from innerloop.experiment.resuming import resume
 from innerloop.experiment.run_evaluation import evaluate_run
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.training import train
 from innerloop.learners import LEARNERS, Learner
 from innerloop.nets.convolutional import conv4
 from innerloop.report.read_run import headline, load_run

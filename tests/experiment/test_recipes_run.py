@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-import innerloop.experiment.session as session_module
+import innerloop.experiment.plan as plan_module
 import innerloop.experiment.training as training_module
 import innerloop.runs.progress as progress_module
 from innerloop.core.errors import NonFiniteError, UserError
@@ -25,13 +25,14 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe, shipped_names
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import recipe_from_toml
+from innerloop.experiment.resuming import resume
 from innerloop.experiment.run_evaluation import evaluate_run
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.training import train
 from innerloop.experiment.weights import for_test
 from innerloop.nets.noise import STEP
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
-from innerloop.runs.metrics import read_metrics
+from innerloop.runs.metrics import MetricsWriter, read_metrics
 from innerloop.runs.process import LOCK
 from innerloop.tasks import FAMILIES
 from innerloop.testing.closeness import assert_trees_equal
@@ -133,7 +134,7 @@ def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.Monkey
     update_manifest(
         run, status="interrupted", plan={**read_manifest(run)["plan"], "mode": "threads", "threads": 2}
     )
-    monkeypatch.setattr(session_module, "choose_plan", lambda *a, **k: pytest.fail("measured again"))
+    monkeypatch.setattr(plan_module, "choose_plan", lambda *a, **k: pytest.fail("measured again"))
     plan = resume(run, progress=False).plan
     assert plan is not None
     assert plan.mode == "threads"
@@ -142,7 +143,7 @@ def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.Monkey
 def slow_plan(monkeypatch: pytest.MonkeyPatch, milliseconds: float) -> None:
     """``auto`` finds that a step takes this long."""
     found = Measured(Plan("vmap", 2), {"vmap@2": milliseconds}, [])
-    monkeypatch.setattr(session_module, "choose_plan", lambda *a, **k: found)
+    monkeypatch.setattr(plan_module, "choose_plan", lambda *a, **k: found)
 
 
 def test_how_long_it_will_take_is_said_before_the_first_step(
@@ -200,7 +201,7 @@ def test_a_run_that_slows_down_says_so_once_and_what_to_do(
 )
 def test_only_steps_that_are_slow_again_and_again_are_a_slowdown(steps: list[float], warns: int) -> None:
     said: list[str] = []
-    slowdown = session_module.Slowdown(Plan("loop", 1), 0.1, said.append)
+    slowdown = plan_module.Slowdown(Plan("loop", 1), 0.1, said.append)
     for seconds in steps:
         slowdown(seconds)
     assert len(said) == warns
@@ -268,7 +269,7 @@ def test_interrupted_runs_go_on_as_if_nothing_had_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trained(tmp_path / "whole")
-    write, lines = training_module.MetricsWriter.write, []
+    write, lines = MetricsWriter.write, []
 
     def interrupted(self: Any, values: Any) -> None:
         write(self, values)
@@ -276,7 +277,7 @@ def test_interrupted_runs_go_on_as_if_nothing_had_happened(
         if len(lines) == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(training_module.MetricsWriter, "write", interrupted)
+    monkeypatch.setattr(MetricsWriter, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(tiny(tmp_path / "cut"), progress=False)
     monkeypatch.undo()

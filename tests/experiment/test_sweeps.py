@@ -62,7 +62,8 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_here(job: RunJob) -> RunEnd:
     """As a run of a sweep, in the process of its worker."""
     from innerloop.experiment.recipe.settings import recipe_from_toml
-    from innerloop.experiment.training import resume, train
+    from innerloop.experiment.resuming import resume
+    from innerloop.experiment.training import train
 
     earlier = list_runs_of(Path(job.folder), job.label)
     if earlier:
@@ -268,10 +269,10 @@ def test_a_run_that_fails_is_tried_again_by_the_same_command(monkeypatch: pytest
 
 def dies_after_checkpoints(job: RunJob) -> RunEnd:
     """The worker is killed right after the second checkpoint of its first run."""
-    from innerloop.experiment import training as run
+    from innerloop.experiment import recorder
 
     if not Path("died").exists():
-        save, left = run.save_checkpoint, iter((1, 0))
+        save, left = recorder.save_checkpoint, iter((1, 0))
 
         def saved(*arguments: Any, **named: Any) -> Any:
             done = save(*arguments, **named)
@@ -280,7 +281,7 @@ def dies_after_checkpoints(job: RunJob) -> RunEnd:
                 os.kill(os.getpid(), signal.SIGKILL)
             return done
 
-        run.save_checkpoint = saved
+        recorder.save_checkpoint = saved
     return run_here(job)
 
 

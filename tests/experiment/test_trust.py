@@ -18,10 +18,11 @@ from innerloop.experiment.recipe.library import load_recipe, read_recipe
 from innerloop.experiment.recipe.schema import Model, Recipe
 from innerloop.experiment.recipe.settings import recipe_from_toml, recipe_to_toml
 from innerloop.experiment.recipe.trust import UntrustedCodeError, foreign_code
+from innerloop.experiment.resuming import resume
 from innerloop.experiment.run_evaluation import evaluate_run
 from innerloop.experiment.sweeps import runs as sweep_module
 from innerloop.experiment.sweeps.grid import make_cells
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.training import train
 from innerloop.runs.manifest import read_manifest, update_manifest
 from support.places import ROOT
 

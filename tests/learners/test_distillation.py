@@ -10,20 +10,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import innerloop.experiment.training as training_module
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.experiment.data import build_data
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.resuming import resume
 from innerloop.experiment.run_evaluation import evaluate_run
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.training import train
 from innerloop.experiment.weights import load_teacher
 from innerloop.learners.objectives.distillation import distilled, divergence, teacher_of
 from innerloop.nets import apply, conv4, mlp
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
+from innerloop.runs.metrics import MetricsWriter
 from innerloop.testing import check_objective
 from innerloop.testing.closeness import (
     FINITE_DIFFERENCE,
@@ -150,7 +151,7 @@ def test_a_distilled_run_goes_on_as_if_it_had_not_stopped(
 ) -> None:
     settings = ("run.seed=1", f"outer.teacher={teacher_run}")
     whole = trained(tmp_path / "whole", *settings)
-    write, lines = training_module.MetricsWriter.write, []
+    write, lines = MetricsWriter.write, []
 
     def interrupted(self: Any, values: Any) -> None:
         write(self, values)
@@ -158,7 +159,7 @@ def test_a_distilled_run_goes_on_as_if_it_had_not_stopped(
         if len(lines) == 4:  # after step 3: validation follows step 2
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(training_module.MetricsWriter, "write", interrupted)
+    monkeypatch.setattr(MetricsWriter, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(recipe(tmp_path / "cut", *settings), progress=False)
     monkeypatch.undo()

@@ -12,10 +12,11 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from innerloop.choose.rate_advice import GRADIENT, HEAD_ONLY, LEARNED
+from innerloop.choose.rate_advice import GRADIENT, LEARNED
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss
+from innerloop.experiment.inner_rate import HEAD_ONLY
 from innerloop.experiment.learner import ARGUMENTS, build_learner
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe

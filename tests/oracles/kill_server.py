@@ -21,7 +21,8 @@ import torch
 import torch._dynamo  # torch.func imports it at its first use: seconds that every child would need
 
 from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.resuming import resume
+from innerloop.experiment.training import train
 
 
 def work(request: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
-from innerloop.experiment.training import resume
+from innerloop.experiment.resuming import resume
 from innerloop.runs.manifest import actual_status, read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
 from oracles.patience import wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from innerloop.core.errors import UserError
-from innerloop.experiment.training import resume
+from innerloop.experiment.resuming import resume
 from support.places import FIXTURES
 
 RUN = FIXTURES / "runs" / "sine-maml"

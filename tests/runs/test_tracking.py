@@ -13,7 +13,8 @@ import pytest
 from innerloop import UserError
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.resuming import resume
+from innerloop.experiment.training import train
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import MetricsWriter
 from innerloop.runs.tracking import Tracked, check_followers

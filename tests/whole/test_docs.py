@@ -15,7 +15,7 @@ from innerloop.experiment.recipe.library import load_recipe, shipped_names
 from innerloop.experiment.recipe.problems import allowed, known_settings, show
 from innerloop.experiment.recipe.schema import Outer
 from innerloop.learners import LEARNERS, taxonomy
-from innerloop.learners.objectives.table import OBJECTIVES, objectives
+from innerloop.learners.objectives.base import OBJECTIVES, objectives
 from innerloop.nets.norms import NORM_POLICIES
 from innerloop.tasks import FAMILIES
 from support.places import ROOT

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from innerloop.learners import LEARNERS
-from innerloop.learners.objectives.table import OBJECTIVES
+from innerloop.learners.objectives.base import OBJECTIVES
 from oracles.patience import PATIENCE
 from support.places import GOLDEN, ROOT
 

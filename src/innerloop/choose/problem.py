@@ -141,7 +141,8 @@ def _with_a_rate(recipe: Recipe) -> Recipe:
     """``inner.lr=auto`` is estimated when it is trained; in the race it is the middle of the estimate."""
     if recipe.inner.lr != "auto":
         return recipe
-    from innerloop.choose.rates import advice_for, provisional, refuse_unknown_rate, with_rate
+    from innerloop.choose.rates import advice_for
+    from innerloop.experiment.inner_rate import provisional, refuse_unknown_rate, with_rate
 
     refuse_unknown_rate(recipe)
     return with_rate(recipe, advice_for(build(provisional(recipe)), tasks=32).alpha)

@@ -15,6 +15,7 @@ import torch
 from innerloop.core.errors import UserError, spell
 from innerloop.core.losses import is_classification
 from innerloop.core.types import Batch, Buffers, Loss, Params, Task
+from innerloop.experiment.inner_rate import HEAD_ONLY
 from innerloop.learners.base import is_own
 from innerloop.learners.inner import moving_names
 from innerloop.learners.table import LEARNERS, entry_of, estimated_rates
@@ -158,7 +159,6 @@ REGRESSION = 12.0
 """The factor stated for head-only learners under squared error (sinusoids: the best rate was 11 times up)."""
 
 GRADIENT = estimated_rates()
-HEAD_ONLY = tuple(name for name in GRADIENT if LEARNERS[name].adapts == "head")
 LEARNED = tuple(name for name in GRADIENT if LEARNERS[name].learns_rates)
 
 

@@ -23,7 +23,7 @@ from innerloop.classify.inputs import pack_labels, unpack_labels
 from innerloop.classify.model_path import find_model, model_file
 from innerloop.classify.predictor import Classifier, Examples, Predictor, network_for
 from innerloop.classify.pretraining import trained_predictor, trained_preprocessing
-from innerloop.classify.sureness import Confusion, ExpectedAccuracy, Novelty, Share, Sureness
+from innerloop.classify.sureness import ConfusionPair, ExpectedAccuracy, Novelty, Share, Sureness
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import preprocessing_from
 from innerloop.core.random import generator
@@ -269,7 +269,7 @@ def unpack_sureness(about: Mapping[str, Any], means: Tensor, names: Sequence[Any
         expected = ExpectedAccuracy(
             Share(*expected["accuracy"]),
             by_class,
-            [Confusion(names[a], names[b], share) for a, b, share in expected["confused"]],
+            [ConfusionPair(names[a], names[b], share) for a, b, share in expected["confused"]],
             [name for name in names if name not in by_class],
         )
         shares = [part for share in (expected.accuracy, *by_class.values()) for part in share[:3]]

@@ -33,7 +33,7 @@ class Share(NamedTuple):
         return {"accuracy": self.value, "low": self.low, "high": self.high, counted: self.n}
 
 
-class Confusion(NamedTuple):
+class ConfusionPair(NamedTuple):
     """Examples of one class that were taken for another: their share among those of the class."""
 
     true: Any
@@ -53,7 +53,7 @@ class ExpectedAccuracy(NamedTuple):
 
     accuracy: Share
     by_class: dict[Any, Share]
-    confused: list[Confusion]
+    confused: list[ConfusionPair]
     untested: list[Any]
 
     def as_dict(self) -> dict[str, Any]:
@@ -157,13 +157,13 @@ def share_of(values: Sequence[float]) -> Share:
     return Share(p, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale), n)
 
 
-def _confused(table: NDArray[np.float64], names: Sequence[Any]) -> list[Confusion]:
+def _confused(table: NDArray[np.float64], names: Sequence[Any]) -> list[ConfusionPair]:
     rows = table.sum(1, keepdims=True)
     shares = np.divide(table, rows, out=np.zeros_like(table), where=rows > 0)
     np.fill_diagonal(shares, 0.0)
     order = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]
     pairs = [divmod(int(i), len(names)) for i in order]
-    return [Confusion(names[a], names[b], float(shares[a, b])) for a, b in pairs if shares[a, b] > 0]
+    return [ConfusionPair(names[a], names[b], float(shares[a, b])) for a, b in pairs if shares[a, b] > 0]
 
 
 class Novelty(NamedTuple):

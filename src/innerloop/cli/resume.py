@@ -68,7 +68,7 @@ def resume(
             from innerloop.choose.advisor import resume_advice
 
             return as_result(resume_advice(place, trust=trust, show=not quiet, force=force))
-        from innerloop.experiment.training import resume as resume_run
+        from innerloop.experiment.resuming import resume as resume_run
 
         return resume_run(place, trust=trust, progress=not quiet, force=force).as_dict()
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from innerloop.experiment.results import AfterSteps as AfterSteps
     from innerloop.experiment.results import Judged as Judged
     from innerloop.experiment.results import TrainResult as TrainResult
+    from innerloop.experiment.resuming import resume as resume
     from innerloop.experiment.run_evaluation import evaluate_run as evaluate_run
     from innerloop.experiment.sweeps.sweep import sweep as sweep
     from innerloop.experiment.sweeps.table import SweepResult as SweepResult
     from innerloop.experiment.sweeps.table import SweepRow as SweepRow
-    from innerloop.experiment.training import resume as resume
     from innerloop.experiment.training import train as train
 else:
     __getattr__, __dir__ = lazy(
@@ -44,7 +44,8 @@ else:
                 "make_recipe recipe_from_toml recipe_to_toml shipped_names"
             ),
             "innerloop.experiment.run_evaluation": "evaluate_run",
-            "innerloop.experiment.training": "resume train",
+            "innerloop.experiment.resuming": "resume",
+            "innerloop.experiment.training": "train",
             "innerloop.experiment.sweeps.sweep": "sweep",
             "innerloop.experiment.sweeps.table": "SweepResult SweepRow",
         },

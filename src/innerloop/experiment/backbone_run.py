@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.choose.rates import with_trained_rate
 from innerloop.classify.backbone_evaluation import evaluate_backbone
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.core.errors import Problems, UserError
@@ -16,6 +15,7 @@ from innerloop.core.resources import available_cores
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.evaluation import About, beside, keep_evaluation
 from innerloop.experiment.fitting import kept_tasks
+from innerloop.experiment.inner_rate import with_trained_rate
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import check_device, placed
 from innerloop.experiment.picture_record import KEPT, is_own, own_folder

@@ -24,8 +24,9 @@ from innerloop.experiment.recipe.schema import Eval, Recipe
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys
 from innerloop.experiment.recipe.trust import admit
 from innerloop.experiment.results import Judged, judged_from
+from innerloop.experiment.resuming import resume
 from innerloop.experiment.run_evaluation import compare_judged, evaluate_run
-from innerloop.experiment.training import resume, train
+from innerloop.experiment.training import train
 from innerloop.runs.directory import RECIPE, find_run
 from innerloop.runs.manifest import actual_status, read_manifest
 

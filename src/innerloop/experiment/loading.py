@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from innerloop.choose.rates import with_trained_rate
 from innerloop.core.errors import UserError
 from innerloop.core.resources import available_cores
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import Sizes, build_data, sizes_from
+from innerloop.experiment.inner_rate import with_trained_rate
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed

@@ -115,6 +115,16 @@ def rate_words(recipe: Recipe) -> str:
     )
 
 
+@contextmanager
+def rate_hint(recipe: Recipe, run: Path) -> Iterator[None]:
+    """Adds the rates to what is said of a training whose numbers are not finite."""
+    try:
+        yield
+    except NonFiniteError as error:
+        hint = f"{rate_words(recipe)}, under loss={recipe.inner.loss}, with outer.lr={recipe.outer.lr:g}"
+        raise NonFiniteError(f"{error} ({hint}; run: {run})") from None
+
+
 def refuse_not_finite(
     recipe: Recipe, evaluation: Evaluation, weights: dict[str, Tensor], steps: int, run: Path, file: Path
 ) -> None:

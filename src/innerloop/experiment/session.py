@@ -1,31 +1,50 @@
-"""How a run begins, how it is executed and followed, and what its manifest says if it ended badly."""
+"""How a run begins, what is said around its training, and what its manifest says if it ended badly."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import NonFiniteError, UserError, fault_message
+from innerloop.core.errors import NonFiniteError, Problems, fault_message
 from innerloop.core.files import write_text_atomic
-from innerloop.core.formatting import duration
 from innerloop.experiment.data import Data
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.ranks import own_tasks, remember_run
+from innerloop.experiment.inner_rate import provisional, refuse_unknown_rate
+from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.pictures import held_out
+from innerloop.experiment.ranks import ranks_here, ranks_notes, remember_run
+from innerloop.experiment.recipe.fitted import refuse_unfitted
+from innerloop.experiment.recipe.protocols import refuse_mixed_ways
+from innerloop.experiment.recipe.rules import rate_warnings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import recipe_to_toml
-from innerloop.experiment.results import Judged
-from innerloop.experiment.run_data import data_record, keep_data
-from innerloop.runs.directory import MANIFEST, RECIPE, create_run
+from innerloop.experiment.run_data import data_record, hard_words, keep_data, seen_notes
+from innerloop.runs.directory import RECIPE, create_run
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.process import sole_writer
-from innerloop.runs.progress import Progress, RunLog
-from innerloop.runs.tracking import NO_TRACKER, Tracked
-from innerloop.training.execution.auto import Measured, choose_plan
-from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.probes import compiler_works
+from innerloop.runs.progress import Progress, RunLog, progress
+from innerloop.runs.tracking import check_followers
+from innerloop.training.execution.probes import check_compiler
+from innerloop.training.execution.worker_pool import worker_warnings
+
+
+def build_checked(recipe: Recipe) -> Parts:
+    """The parts of a recipe that is to be trained; all mistakes come before anything is written."""
+    refuse_unfitted(recipe)
+    problems = Problems()
+    with problems.collect():
+        refuse_mixed_ways(recipe, training=True)
+    with problems.collect():
+        refuse_unknown_rate(recipe)
+    with problems.collect():
+        check_compiler(recipe.run.compile)
+    with problems.collect():
+        check_followers(recipe.run.tensorboard, recipe.run.track)
+    with problems.collect():
+        parts = build(provisional(recipe))
+    problems.refuse()
+    return parts
 
 
 @contextmanager
@@ -63,118 +82,27 @@ def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
         raise
 
 
-SLOWDOWN = 3.0
-"""Times as long as measured from which a run warns: steps vary by a third, and by twice beside other work."""
-WINDOW_STEPS = 10
-WINDOW_SECONDS = 10.0
-"""Of steps at least before their pace is looked at."""
+@contextmanager
+def session(
+    recipe: Recipe, parts: Parts, run: Path, step: int, show: bool, notes: Sequence[str]
+) -> Iterator[Progress]:
+    """Around a training from some step on: its progress, what is said first, and how it ends."""
+    log = RunLog(run / "log.txt")
+    update_manifest(run, status="running", diverged=False, ranks=ranks_here())
+    with progress(recipe.outer.steps, f"training {recipe.name}", show, log=log, start=step) as bar:
+        bar.line(f"run: {run}")
+        if ranks_here() > 1:
+            bar.line(f"{ranks_here()} ranks share the tasks of every step")
+        for remark in (held_out(recipe), hard_words(parts.data)):
+            if remark is not None:
+                bar.line(remark)
+        for note in notes:
+            bar.line(f"warning: {note}")
+        with ending(run, log, bar), worker_warnings(bar.line):
+            yield bar
 
 
-def check_kept_plan(run: Path, plan: Mapping[str, Any]) -> None:
-    """A resumed run keeps its plan, so it needs the compiler that the plan was made with."""
-    if plan.get("compile") == "full" and not (outcome := compiler_works()).works:
-        raise UserError(
-            f"{run} was compiled to C++, and here {outcome.reason}: resume it where a compiler works, or "
-            "name one in $CXX."
-        )
-
-
-class Slowdown:
-    """Warns once if steps take several times as long as when their plan was measured."""
-
-    def __init__(self, plan: Plan, expected: float | None, say: Callable[[str], None]) -> None:
-        self._plan, self._expected, self._say = plan, expected, say
-        self._steps: list[float] = []
-
-    def __call__(self, seconds: float) -> None:
-        """Hears how long one more gradient took; looks at them in windows of ten seconds."""
-        if self._expected is None:
-            return
-        self._steps.append(seconds)
-        if len(self._steps) < WINDOW_STEPS or sum(self._steps) < WINDOW_SECONDS:
-            return
-        usual = statistics.median(self._steps)  # one step during which the machine slept is no slowdown
-        self._steps.clear()
-        if usual < SLOWDOWN * self._expected:
-            return
-        advice = "or start again with run.threads=1, which needs one core" if self._plan.threads > 1 else ""
-        self._say(
-            f"warning: a step takes {duration(usual)}, {usual / self._expected:.0f} times as long as when it "
-            f"was measured ({self._plan}): other programs seem to use the cores; stop them"
-            + (f", {advice}" if advice else "")
-        )
-        self._expected = None
-
-
-def planned(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, float | None]:
-    """What the manifest says, else a measurement, which is written there before the first step.
-
-    Returns the plan and the seconds that a step took when it was measured; None if that is not known.
-    """
-    recorded = read_manifest(run).get("plan")
-    if recorded:
-        known = Plan().as_dict()
-        if lost := [name for name in known if name not in recorded]:
-            raise UserError(f"{run / MANIFEST}: its 'plan' has no '{lost[0]}'. Was it edited by hand?")
-        plan = Plan(**{name: recorded[name] for name in known})
-        bar.line(f"execution as before: {plan}")
-        return plan, _expected(plan, recorded.get("milliseconds") or {}, left, bar)
-    measured = measured_plan(parts, bar.line)
-    plan = measured.plan
-    update_manifest(
-        run, plan={**plan.as_dict(), "milliseconds": measured.milliseconds, "remarks": measured.remarks}
-    )
-    bar.line(f"execution: {plan} ({plan.reason})")
-    for remark in measured.remarks:
-        bar.line(remark)
-    return plan, _expected(plan, measured.milliseconds, left, bar)
-
-
-def measured_plan(parts: Parts, say: Callable[[str], None]) -> Measured:
-    """The fastest way to train these parts here, by their recipe; ``say`` is told of what is measured."""
-    recipe = parts.recipe
-    return choose_plan(
-        parts.params,
-        parts.buffers,
-        parts.data.train.batch(0, own_tasks(recipe.outer.batch)),
-        loss=parts.objective.loss,
-        direction=parts.objective.direction,
-        steps=recipe.outer.steps,
-        execution=recipe.run.execution,
-        compile=recipe.run.compile,
-        chunk=recipe.run.chunk,
-        threads=recipe.run.threads,
-        allow_vmap=not recipe.inner.checkpoint,
-        weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
-        say=say,
-    )
-
-
-def _expected(plan: Plan, milliseconds: Mapping[str, float], left: int, bar: Progress) -> float | None:
-    """Seconds of a step as it was measured; says how long those that are left will take."""
-    if plan.label not in milliseconds:
-        return None
-    seconds = milliseconds[plan.label] / 1000
-    if left:
-        bar.line(f"about {duration(round(seconds * left))} for {left:,} steps, and validation besides")
-    return seconds
-
-
-def tracked(recipe: Recipe, run: Path, say: Callable[[str], None]) -> Tracked | None:
-    """The run as a tracker knows it, None without one.
-
-    The manifest keeps the name, so that a resumed run goes on under it, wherever its directory is by then.
-    """
-    by, project = recipe.run.track, recipe.run.project
-    if by == NO_TRACKER:
-        return None
-    before = read_manifest(run).get("tracked")
-    known = before or {"by": by, "project": project, "name": f"{run.parent.name}-{run.name}"}
-    if before is None:
-        update_manifest(run, tracked=known)
-    return Tracked(by, project, str(known["name"]), recipe.model_dump(), run, before is not None, say)
-
-
-def final_scores(evaluation: Judged, step: int) -> dict[str, float]:
-    """What a tracker is told of the test: the score and its interval."""
-    return {"step": step, f"test/{evaluation.score}": evaluation.mean, "test/ci95": evaluation.ci95}
+def training_notes(recipe: Recipe, run: Path, step: int) -> list[str]:
+    """What is to be said of a recipe before it is trained from a step on."""
+    before = read_manifest(run).get("ranks", 1) if step else None
+    return [*rate_warnings(recipe), *ranks_notes(recipe, before), *seen_notes(recipe)]

@@ -113,8 +113,9 @@ def run(settings: RateSettings, recipe: Recipe | None, say: Say) -> FormRate | R
 @recipe_words()
 def _for_recipe(settings: RateSettings, recipe: Recipe, say: Say) -> RateCheck:
     from innerloop.choose.rate_advice import judge_rate
-    from innerloop.choose.rates import advice_for, provisional
+    from innerloop.choose.rates import advice_for
     from innerloop.core.losses import get_loss, is_classification
+    from innerloop.experiment.inner_rate import provisional
     from innerloop.experiment.parts import build
 
     tasks = settings.n_tasks if "n_tasks" in settings.model_fields_set else None

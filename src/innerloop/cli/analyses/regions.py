@@ -35,8 +35,8 @@ def _is_drawn(recipe: Recipe | None) -> bool:
 @recipe_words()
 def run(settings: RegionSettings, recipe: Recipe | None, say: Say) -> RegionCount:
     """Distinct patterns at every initialisation, and their mean with an interval."""
-    from innerloop.choose.rates import provisional
     from innerloop.choose.scores.patterns import count_regions, different_inputs
+    from innerloop.experiment.inner_rate import provisional
     from innerloop.experiment.parts import build
     from innerloop.experiment.weights import first_weights, for_test
 

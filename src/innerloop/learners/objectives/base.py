@@ -1,4 +1,4 @@
-"""What an objective is."""
+"""What an objective is, and which there are."""
 
 from __future__ import annotations
 
@@ -39,3 +39,77 @@ class Objective(NamedTuple):
     direction: TaskDirection | None = None
     init: Callable[[Params, torch.Generator], Params] = same_params
     untrained: tuple[str, ...] = ()
+
+
+class ObjectiveEntry(NamedTuple):
+    """What is minimised across tasks."""
+
+    title: str
+    paper: str
+    minimises: str
+    per_task: str
+    differentiated: str
+    code: str
+
+
+OBJECTIVES: dict[str, ObjectiveEntry] = {
+    "episodic": ObjectiveEntry(
+        "meta-learning by episodes",
+        "eqs. 10, 11, 13 and 21; 19 and 20 with a split",
+        "the query loss after the inner problem of `inner.method`",
+        "parameters that its inner problem finds and nobody keeps",
+        "as the learner says",
+        "learners/objectives/episodic.py",
+    ),
+    "reptile": ObjectiveEntry(
+        "Reptile",
+        "Nichol et al. 2018",
+        "nothing: it moves to the solution of the inner problem",
+        "parameters that its inner problem finds and nobody keeps",
+        "not at all",
+        "learners/objectives/reptile.py",
+    ),
+    "multitask": ObjectiveEntry(
+        "MTL",
+        "eq. 12",
+        "the loss of a shared body under every task's own head",
+        "a head that is trained and kept",
+        "no inner problem",
+        "learners/objectives/multitask.py",
+    ),
+    "erm": ObjectiveEntry(
+        "NAL, ERM; RFS with `tasks.family=supervised`",
+        "Landscape; Tian et al. 2020",
+        "the loss of one predictor for all",
+        "nothing",
+        "no inner problem",
+        "learners/objectives/erm.py",
+    ),
+    "none": ObjectiveEntry(
+        "pretrained weights, judged as they are",
+        "—",
+        "nothing: no run trains them",
+        "a head that `eval.head` fits in tests",
+        "no inner problem",
+        "experiment/backbone_run.py",
+    ),
+}
+"""By their names in ``outer.objective``."""
+
+
+def objectives() -> str:
+    """Every objective by its name in ``outer.objective``.
+
+    >>> print(objectives().splitlines()[4].split(" | ")[:3])
+    ['| `multitask`', 'MTL', 'eq. 12']
+    """
+    heading = (
+        "`outer.objective`",
+        "method",
+        "Bridge, or paper",
+        "minimises",
+        "a task has to itself",
+        "differentiated",
+    )
+    rows = [(f"`{name}`", *entry[:5]) for name, entry in OBJECTIVES.items()]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows))

@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 from innerloop.experiment.parts import build
+from innerloop.experiment.plan import measured_plan
 from innerloop.experiment.recipe import library
 from innerloop.experiment.recipe.library import MINUTES, load_recipe, shipped_recipes
-from innerloop.experiment.session import measured_plan
 from innerloop_studies.bench.worker import cpu_name
 
 FILE = Path(library.__file__).parent / MINUTES

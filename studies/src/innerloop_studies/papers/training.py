@@ -3,10 +3,11 @@
 import math
 from typing import NamedTuple
 
-from innerloop.choose.rates import advice_for, provisional
+from innerloop.choose.rates import advice_for
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.statistics import Interval
 from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
@@ -23,11 +24,6 @@ class Fitted(NamedTuple):
 
     parts: Parts
     state: TrainState | None
-
-    @property
-    def recipe(self) -> Recipe:
-        """What was trained."""
-        return self.parts.recipe
 
 
 def plan_for(recipe: Recipe) -> Plan:

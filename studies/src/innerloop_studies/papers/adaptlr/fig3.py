@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.choose.rates import advice_for, provisional
+from innerloop.choose.rates import advice_for
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.losses import score
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.types import Buffers, Params, Task
 from innerloop.experiment.fitting import fit_parts
+from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.schema import Recipe

@@ -68,7 +68,7 @@ def placeholders(room: str) -> set[str]:
     for file in (PACKAGE / room).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            if isinstance(node, ast.Call) and (called == "spelt" or called.endswith("Error")):
+            if isinstance(node, ast.Call) and (called == "spell" or called.endswith("Error")):
                 given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "names")]
                 out |= {n.value for g in given for n in ast.walk(g) if isinstance(n, ast.Constant)}
     return out

@@ -25,8 +25,8 @@ from innerloop.classify.inputs import Digest, PictureInput
 from innerloop.core.errors import fault_message
 from innerloop.core.files import check_plain_file, read_plain_file, try_lock, write_json_atomic
 from innerloop.core.stderr import tell
+from innerloop.data.paths import cache_folder
 from innerloop.data.pictures import BadPictureError, in_threads
-from innerloop.data.place import cache_folder
 
 Rows = NDArray[np.float32]
 _KEY = struct.Struct("<32sI")

@@ -96,7 +96,7 @@ def hold_out(
     made = divisions(y.cpu().numpy(), seed, copies=first.numpy())
     if not made:
         return None
-    scores, distances = judged(z, y, ways, made, head or HeadSettings())
+    scores, distances = judge_divisions(z, y, ways, made, head or HeadSettings())
     places = torch.from_numpy(np.concatenate([division.left_out for division in made]))
     pictures = first[places]
     judged_ones = len(pictures.unique())
@@ -126,7 +126,7 @@ def divisions(y: Places, seed: int, repeats: int = REPEATS, copies: Places | Non
     return made
 
 
-def judged(
+def judge_divisions(
     z: Tensor, y: Tensor, ways: int, made: list[Division], head: HeadSettings
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Of every division the scores of what was left out, and how far it is from the nearest class."""
@@ -282,7 +282,7 @@ def learning_curve(
     for shots in _sizes(least - 1):
         draw = np.random.default_rng([seed, shots])
         made = [_choice(labels, first, ways, shots, draw) for _ in range(repeats)]
-        scores, _ = judged(z, y, ways, made, head or HeadSettings())
+        scores, _ = judge_divisions(z, y, ways, made, head or HeadSettings())
         hits = [
             float((row.argmax(1) == y[division.left_out]).double().mean())
             for row, division in zip(scores, made, strict=True)

@@ -123,7 +123,7 @@ def _memory() -> float | None:
 
 
 def _data() -> dict[str, Any]:
-    from innerloop.data.place import data_folder
+    from innerloop.data.paths import data_folder
 
     folder = data_folder()
     standing = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))

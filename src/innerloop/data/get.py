@@ -31,8 +31,8 @@ from innerloop.data.hashing import content_hash, file_hash
 from innerloop.data.layouts import read_layout
 from innerloop.data.layouts.layout import Layout, where
 from innerloop.data.listing import GetResult, LocalDataset, Origin
+from innerloop.data.paths import data_folder, is_name
 from innerloop.data.pictures import Progress, silent
-from innerloop.data.place import data_folder, is_name
 from innerloop.data.source import map_array
 from innerloop.data.store import IMAGES, Index, build_store, read_index, workspace
 

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from innerloop.core.errors import UserError
 from innerloop.data.catalogue import EMBEDDED, UNKNOWN, PublishedArchive, catalogue
-from innerloop.data.place import data_folder, is_name
+from innerloop.data.paths import data_folder, is_name
 from innerloop.data.source import ImageSource
 from innerloop.data.store import INDEX, put_all_back, read_index
 

@@ -21,8 +21,8 @@ from innerloop.data.folder_tree import fingerprint, groups_of, scan
 from innerloop.data.get import how_to_get
 from innerloop.data.hashing import text_hash
 from innerloop.data.layouts.layout import Layout
+from innerloop.data.paths import cache_folder, data_folder, is_name
 from innerloop.data.pictures import Colour, Fit, Progress, fit_picture, in_threads, silent
-from innerloop.data.place import cache_folder, data_folder, is_name
 from innerloop.data.source import ImageSource
 from innerloop.data.splits import Splits, divide, hold_out, read_split_file
 from innerloop.data.store import build_store, open_store, read_index

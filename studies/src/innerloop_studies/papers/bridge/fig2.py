@@ -104,5 +104,5 @@ def _rows(points: list[dict[str, Any]], peer: dict[str, Any], scale: str) -> lis
 
 def _smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was trained."""
-    steps = [(each_run.steps, each_run.curve[-1].step) for each_run in runs.values()]
+    steps = [(each_run.steps, each_run.curve[-1]["step"]) for each_run in runs.values()]
     return [pictures.smoke_counts(runs), same_row("runs have the length that they were given", steps)]

@@ -31,7 +31,7 @@ def run(scale: str, say: Say) -> Reproduction:
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(by_method, shots, scale)
     kept = ("curve", "seconds", "best_seconds", "best_step", "steps")
     data = {
-        m: {"runs": [{k: one.as_dict()[k] for k in kept} for one in some]} for m, some in by_method.items()
+        m: {"runs": [{k: getattr(one, k) for k in kept} for one in some]} for m, some in by_method.items()
     }
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, pictures.protocol(scale))
 
@@ -41,8 +41,8 @@ def curves_figure(by_method: dict[str, list[PictureRun]]) -> Figure:
     lines = [
         line(
             f"{'_' if seed else ''}{method}",  # the legend leaves out names that begin so
-            [point.seconds for point in each_run.curve],
-            [100 * point.validation for point in each_run.curve],
+            [point["seconds"] for point in each_run.curve],
+            [100 * point["validation"] for point in each_run.curve],
             ink=colour(i),
         )
         for i, (method, runs) in enumerate(by_method.items())

@@ -32,15 +32,15 @@ def run(scale: str, say: Say) -> Reproduction:
     """Cells of independent searches at this scale, beside the first that was released."""
     searches = searched(cases(scale))
     for case, search in searches.items():
-        say(f"{case}: {search.measured} measurements, {search.seconds:.0f} s of one core")
-    cells = {f"seed-{case.seed}": from_table(each.genotype) for case, each in searches.items()}
+        say(f"{case}: {search['measured']} measurements, {search['seconds']:.0f} s of one core")
+    cells = {f"seed-{case.seed}": from_table(each["genotype"]) for case, each in searches.items()}
     drawn = {"found": next(iter(cells.values())), "released": PUBLISHED["metantk-mini-5-1"], **cells}
     pictures = {name: cell_picture_data(cell._asdict()) for name, cell in drawn.items()}
     figures = {f"metantk-fig2-{name}": cell_picture_figure(picture) for name, picture in pictures.items()}
     rows = [*_released_rows(), _drawn_row(pictures, drawn)]
     if scale != "smoke":
         rows.append(_alike_row(list(cells.values()), scale))
-    data = {f"seed {case.seed}": each._asdict() for case, each in searches.items()}
+    data = {f"seed {case.seed}": each for case, each in searches.items()}
     return Reproduction(rows, figures, {"searches": data, "pictures": pictures}, protocol(scale))
 
 

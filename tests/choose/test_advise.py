@@ -36,7 +36,7 @@ from innerloop.cli.advise import render
 from innerloop.cli.output import TEXT_WIDTH
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
-from innerloop.experiment.recipe.flat import seconds_in
+from innerloop.experiment.recipe.flat import parse_duration
 from innerloop.report.advice_page import hardness_words, landscape_words, rate_words
 from innerloop.testing.closeness import SINGLE_SUMMED
 from innerloop.theory.landscape.features import Step, look_at
@@ -171,7 +171,7 @@ def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.M
     assert any("no method was raced: budget=30s is too small" in line for line in told.not_examined)
     again = re.fullmatch(r"innerloop advise sine budget=(\w+)", told.recommendation.command)
     assert again is not None
-    assert (seconds_in(again[1]) or 0.0) > race.LEAST_STEPS * 2.0  # as long as two methods take, at least
+    assert (parse_duration(again[1]) or 0.0) > race.LEAST_STEPS * 2.0  # as long as two methods take, at least
     budgets = {budget for line in told.not_examined for budget in re.findall(r"set budget=(\w+)", line)}
     assert budgets == {again[1]}  # the same number wherever one is named
     few = read_advise("sine", ["budget=30s", "methods=[anil,maml]"])

@@ -22,7 +22,7 @@ from innerloop.choose.trials import Costs, map_jobs, shorten
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain
-from innerloop.core.formatting import seconds_in
+from innerloop.core.formatting import parse_duration
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.recipe.library import named
 from innerloop.runs.process import sole_writer
@@ -45,7 +45,7 @@ def _asked(*items: str, validate: bool = False, source: str = "glyphs") -> Any:
 
 
 def test_lengths_of_time() -> None:
-    assert [seconds_in(text) for text in ("60s", "2h", "1h30m", "5 min", "", "-3s", "3x", "m")] == [
+    assert [parse_duration(text) for text in ("60s", "2h", "1h30m", "5 min", "", "-3s", "3x", "m")] == [
         60.0,
         7200.0,
         5400.0,

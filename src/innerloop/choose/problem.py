@@ -16,13 +16,13 @@ from innerloop.choose.settings import YOURS, AdviseSettings, SpaceSettings
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.data.source import ImageSource
-from innerloop.evaluation.protocol import kind_of
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
 from innerloop.experiment.recipe.fitted import learns_by_heart
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.nets.norms import kind_of
 from innerloop.tasks.few_shot import split_classes
 
 QUERIES = 5

@@ -21,7 +21,14 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from innerloop.core.child_processes import GRACE, KILLED, beginning, end_pool, end_with_parent, new_pool
+from innerloop.core.child_processes import (
+    GRACE,
+    KILLED,
+    end_pool,
+    end_with_parent,
+    new_pool,
+    starting_workers,
+)
 from innerloop.core.errors import UserError
 from innerloop.core.resources import available_cores
 from innerloop.core.stderr import tell
@@ -202,7 +209,7 @@ class Processes(Executor):
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Hands a job out."""
-        with beginning():
+        with starting_workers():
             try:
                 return self._opened().submit(function, *args, **kwargs)
             except BrokenProcessPool:

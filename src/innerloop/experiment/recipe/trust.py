@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from innerloop.core.importing import Trusted, foreign_parts, let_in
+from innerloop.core.importing import Trusted, check_trust, foreign_parts
 from innerloop.core.importing import UntrustedCodeError as UntrustedCodeError
 from innerloop.experiment.recipe.schema import Recipe
 
@@ -49,7 +49,7 @@ def admit_all(recipes: list[Recipe], typed: Collection[str], source: str, trust:
         for key, name in foreign_code(recipe).items()
         if not (_is_typed(key, typed) or isinstance(name, Trusted))
     }
-    let_in(named, source, trust)
+    check_trust(named, source, trust)
     return [trusted(recipe, NAMES) for recipe in recipes]
 
 

@@ -23,7 +23,7 @@ from innerloop.choose.rate_sweep import (
 from innerloop.choose.trials import TIMED_STEPS, Costs, Trial, TrialResult, measure_costs, run_trial
 from innerloop.core.files import read_json
 from innerloop.core.statistics import mean_interval
-from innerloop.experiment.inner_rate import recorded_rate
+from innerloop.experiment.inner_rate import read_rate
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
@@ -326,12 +326,12 @@ def test_a_run_killed_in_its_sweep_decides_again_as_it_did(
         with pytest.raises(KeyboardInterrupt):
             train(recipe_of(*items, f"run.folder={tmp_path / 'b'}"), progress=False)
     half = next((tmp_path / "b").glob("*/*/manifest.json")).parent
-    assert recorded_rate(half) is None
+    assert read_rate(half) is None
     kept = {file: file.read_bytes() for file in (half / "rates").rglob("*.json")}
     assert len(kept) == 4  # what was decided, two trials of the first rate, one of the second
     monkeypatch.setattr(rate_sweep, "measure_costs", lambda *_, **__: pytest.fail("measured again"))
     resume(half, progress=False)
     assert {file: file.read_bytes() for file in kept} == kept
-    assert recorded_rate(half) == recorded_rate(whole)
+    assert read_rate(half) == read_rate(whole)
     tables = [read_manifest(run)["rate"]["sweep"] for run in (whole, half)]
     assert tables[0] == tables[1]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from innerloop.choose.race import Entrant, Racer, is_beyond_chance, keep_race, lead, place
 from innerloop.choose.rate_advice import RateAdvice
-from innerloop.choose.trials import Costs, Trial, decided, measure_costs, run_trial
+from innerloop.choose.trials import Costs, Trial, decide_once, measure_costs, run_trial
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification, score_name
 from innerloop.core.resources import available_cores
@@ -152,7 +152,7 @@ def sweep_rates(parts: Parts, advice: RateAdvice, folder: Path, say: Say) -> dic
 
     # how much to try depends on measured times: a run killed in the sweep decides as it did before
     folder.mkdir(parents=True, exist_ok=True)
-    plan = decided(folder, "plan", decide)
+    plan = decide_once(folder, "plan", decide)
     sweep, costs = Sweep(plan["steps"], plan["episodes"], plan["beyond"]), Costs(**plan["seconds_of"])
     if sweep == NONE:
         return _without(advice, too_dear(recipe, len(rates), costs), say)

@@ -22,12 +22,13 @@ from innerloop.classify.card import card, card_file, left_to_the_caller, refuse_
 from innerloop.classify.files import load_model
 from innerloop.classify.graph import Graph
 from innerloop.classify.predict import fit_folder, refuse_late_settings, support_options
-from innerloop.classify.predictor import UNSURE_BELOW, Predictor
+from innerloop.classify.predictor import Predictor
 from innerloop.classify.results import About, NetworkSummary, about_model, summarise_network
 from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import write_text_atomic
 from innerloop.data.pictures import silent
 from innerloop.experiment.messages import recipe_words
+from innerloop.experiment.results import UNSURE_BELOW
 from innerloop.runs.progress import TimeLeft
 
 

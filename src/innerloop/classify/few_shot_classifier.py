@@ -20,7 +20,7 @@ from innerloop.classify.export import export_predictor
 from innerloop.classify.files import load_model, write_predictor
 from innerloop.classify.heads import LEARNER, head_settings
 from innerloop.classify.inputs import label_array, list_labels, sorted_labels
-from innerloop.classify.predictor import UNSURE_BELOW, Prediction, Predictor, pretrained_predictor
+from innerloop.classify.predictor import Prediction, Predictor, pretrained_predictor
 from innerloop.classify.pretraining import train
 from innerloop.classify.results import about_model, find_copies
 from innerloop.classify.sureness import ExpectedAccuracy, copies_lines
@@ -30,6 +30,7 @@ from innerloop.core.stderr import tell
 from innerloop.data.pictures import Progress, silent
 from innerloop.evaluation.heads import check_head
 from innerloop.evaluation.protocol import FINE_TUNING
+from innerloop.experiment.results import UNSURE_BELOW
 from innerloop.runs.progress import TimeLeft
 
 

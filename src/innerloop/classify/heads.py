@@ -13,7 +13,7 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
 from innerloop.evaluation.heads import HEADS, fit_heads, head_scores
-from innerloop.evaluation.protocol import FINE_TUNING, KINDS
+from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.experiment.learner import build_learner, in_label_orders, test_steps
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
@@ -22,7 +22,7 @@ from innerloop.learners.fine_tuning import fine_tune
 from innerloop.learners.metric import protonet
 from innerloop.learners.table import learns, uses_head
 from innerloop.nets.network import Network
-from innerloop.nets.norms import statistics_for
+from innerloop.nets.norms import KINDS, statistics_for
 from innerloop.solvers.problems import Linear
 
 LEARNER = "learner"

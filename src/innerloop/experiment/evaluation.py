@@ -20,7 +20,6 @@ from innerloop.experiment.fitting import by_heads, judge
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.messages import refuse_not_finite
 from innerloop.experiment.parts import Parts, check_tasks
-from innerloop.experiment.predictions import keep_predictions
 from innerloop.experiment.protocol import episodes_of, head_protocol, label, protocol_of
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
@@ -123,6 +122,8 @@ def keep_evaluation(recipe: Recipe, evaluation: Evaluation, run: Path, about: Ab
     content |= {"scores": evaluation.scores, "time": now()}
     path = write_json_new(_names(run / "eval", label(recipe)), content)
     if evaluation.predicted:
+        from innerloop.experiment.predictions import keep_predictions
+
         keep_predictions(run, path, recipe, data, evaluation.predicted)
     return judged._replace(file=path)
 

@@ -14,7 +14,7 @@ import pytest
 from innerloop.choose import cell_space, count_parameters, random_candidate, trials
 from innerloop.choose.network_search import resume_search, search_networks
 from innerloop.choose.problem import pose_search
-from innerloop.choose.race import LEAST_STEPS, halved, in_steps, plan_rungs, shortest_race
+from innerloop.choose.race import LEAST_STEPS, halving, in_steps, plan_rungs, shortest_race
 from innerloop.choose.request import read_search
 from innerloop.choose.session import begin
 from innerloop.choose.shortlist import random_field
@@ -119,7 +119,7 @@ def test_lengths_fit_their_time() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_races_fit_their_time(workers: int) -> None:
     costs = Costs(0.02, 0.005, 0.1)
-    fields = halved(4, 5)
+    fields = halving(4, 5)
     seconds = plan_rungs(fields, [costs], workers, 60.0)
     assert seconds is not None
     rungs = in_steps(seconds, costs.step)

@@ -220,7 +220,7 @@ def pose_search(asked: Request[SpaceSettings]) -> SearchProblem:
     What does not fit is refused before anything is written.
     """
     source = build_source(asked.recipe)
-    recipe = _fitted(asked, source)
+    recipe = _fit_recipe(asked, source)
     _, height, width, channels = source.images.shape
     if height != width:
         raise UserError(f"networks take square pictures, these are {height}×{width}: set data.size={height}.")
@@ -233,7 +233,7 @@ def pose_search(asked: Request[SpaceSettings]) -> SearchProblem:
     return SearchProblem(recipe, space, draws, recipe.run.seed)
 
 
-def _fitted(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
+def _fit_recipe(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
     """How candidates are trained: many pictures of a class as one classifier, few classes in small tasks."""
     recipe, classes = asked.recipe, split_classes(source, "train")
     if TRAINING in asked.free and min(np.diff(source.starts)[classes], default=0) >= MANY_PICTURES:

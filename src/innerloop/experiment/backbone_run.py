@@ -15,7 +15,7 @@ from innerloop.core.resources import available_cores
 from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.evaluation import EvaluationNotes, beside, keep_evaluation
 from innerloop.experiment.fitting import kept_tasks
-from innerloop.experiment.inner_rate import as_trained
+from innerloop.experiment.inner_rate import with_trained_rate
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import check_device, placed
 from innerloop.experiment.picture_record import KEPT, is_own, own_folder
@@ -59,7 +59,7 @@ def judge_backbone(
     if like is None:
         recipe = backbone_recipe(backbone, items)
     else:
-        trained = as_trained(read_recipe(str(like)), like)
+        trained = with_trained_rate(read_recipe(str(like)), like)
         recipe = backbone_recipe(backbone, items, trained)
         if is_own(recipe.data.name):  # folders grow; the run's test classes are those that it kept
             recipe = with_kept_data(recipe, trained, like)

@@ -22,7 +22,7 @@ from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
 from innerloop.data.pictures import prepare
 from innerloop.evaluation import Protocol, evaluate_features, evaluate_head
-from innerloop.experiment import pretrained
+from innerloop.experiment import run_data
 from innerloop.experiment.evaluation import before_training
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.recipe.judging import backbone_recipe
@@ -149,7 +149,7 @@ def test_a_backbone_beside_a_run(run: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("weights")
 def test_the_same_in_python_and_by_recipe(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "overlap", lambda seen, name: f"{seen} has seen {name}.")
+    monkeypatch.setattr(run_data, "overlap", lambda seen, name: f"{seen} has seen {name}.")
     run = il.judge_backbone(KIND, "glyphs", ways=3, queries=2, episodes=4, baselines=False, progress=False)
     assert run.result is not None
     assert run.result.notes == ["ImageNet-1k has seen glyphs."]

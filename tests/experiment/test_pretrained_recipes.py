@@ -14,7 +14,7 @@ from innerloop.classify import extract
 from innerloop.classify.files import backbone_of, load_model, run_backbone
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
-from innerloop.experiment import pretrained
+from innerloop.experiment import run_data, weights
 from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pictures import own_scale
@@ -56,21 +56,21 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
     """Weights that stand for the published ones, which need not be installed."""
     params, buffers = backbone(KIND, 3, 32, 1000, norm="running").init(torch.Generator().manual_seed(7))
     given = {**params, **{name: value + 0.25 for name, value in buffers.items()}}
-    monkeypatch.setattr(pretrained, "published_weights", lambda _: given)
+    monkeypatch.setattr(weights, "published_weights", lambda _: given)
     return given
 
 
 def test_a_run_starts_from_published_weights_and_keeps_their_scale(
     published: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pretrained, "overlap", lambda seen, name: f"{seen} has seen {name}.")
+    monkeypatch.setattr(run_data, "overlap", lambda seen, name: f"{seen} has seen {name}.")
     asked = recipe(tmp_path)
     result = train(asked, progress=False)
     run = result.run
     assert result.notes == [f"ImageNet-1k has seen {tmp_path / 'pictures'}."]
     assert read_json(result.evaluation.file)["notes"] == result.evaluation.notes == result.notes
     assert read_manifest(run)["data"]["mean"] == [127 / 255] * 3
-    monkeypatch.setattr(pretrained, "published_weights", lambda _: pytest.fail("they are needed again"))
+    monkeypatch.setattr(weights, "published_weights", lambda _: pytest.fail("they are needed again"))
     assert evaluate_run(run, []).notes == result.notes
     predictor = load_model(run)
     assert predictor.backbone.preprocessing.mean == (127 / 255,) * 3
@@ -111,11 +111,11 @@ def test_what_has_been_seen_is_said() -> None:
 
 def test_weights_that_there_are_not(published: dict[str, Tensor]) -> None:
     params = {"head.weight": torch.zeros(5, 1280), "head.bias": torch.zeros(5)}
-    given = pretrained.pretrained_weights(KIND, params, ("head.weight", "head.bias"))
+    given = weights.pretrained_weights(KIND, params, ("head.weight", "head.bias"))
     assert given["head.weight"].shape == (5, 1280)
     assert torch.equal(given["stem.weight"], published["stem.weight"])
     with pytest.raises(UserError, match="brings its own weights"):
-        pretrained.pretrained_weights("hf:somebody/model", {}, ())
+        weights.pretrained_weights("hf:somebody/model", {}, ())
 
 
 def test_a_file_that_names_a_model_of_transformers_needs_trust() -> None:

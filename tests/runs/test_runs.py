@@ -20,7 +20,7 @@ import torch
 
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, write_json_atomic, write_text_atomic
-from innerloop.core.interrupts import SIGNALS, held_interrupts, interrupt_when_told
+from innerloop.core.interrupts import SIGNALS, defer_interrupts, interrupt_on_signals
 from innerloop.runs import progress as progress_module
 from innerloop.runs.checkpoints import (
     DamagedCheckpointError,
@@ -423,7 +423,7 @@ def test_an_interrupt_waits_for_the_end_of_a_step(kind: signal.Signals) -> None:
     steps = []
 
     def train() -> None:
-        with held_interrupts() as check:
+        with defer_interrupts() as check:
             for step in range(5):
                 check()
                 if step == 2:
@@ -440,7 +440,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
     reached = []
 
     def train() -> None:
-        with held_interrupts():
+        with defer_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
             reached.append("after the first")
             os.kill(os.getpid(), signal.SIGINT)
@@ -452,13 +452,13 @@ def test_a_second_interrupt_does_not_wait() -> None:
 
 
 def test_an_interrupt_in_the_last_step_is_not_lost() -> None:
-    with pytest.raises(KeyboardInterrupt), held_interrupts():
+    with pytest.raises(KeyboardInterrupt), defer_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_other_threads_are_left_alone() -> None:
     def work() -> None:
-        with held_interrupts() as check:
+        with defer_interrupts() as check:
             check()
             done.append(True)
 
@@ -480,7 +480,7 @@ def test_an_interrupt_waits_for_the_end_of_an_import(
     before = {number: signal.getsignal(number) for number in SIGNALS}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        interrupt_when_told()
+        interrupt_on_signals()
         with pytest.raises(KeyboardInterrupt):
             _import_and_wait()
     finally:

@@ -127,7 +127,7 @@ def new_pool(
 ) -> ProcessPoolExecutor:
     """A pool of processes that are started as :func:`start_method` says, and leave interrupts to this one.
 
-    Jobs are submitted to it within :func:`beginning`; :func:`end_pool` ends it, or ``shutdown``.
+    Jobs are submitted to it within :func:`starting_workers`; :func:`end_pool` ends it, or ``shutdown``.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -137,7 +137,7 @@ def new_pool(
 
 
 @contextlib.contextmanager
-def beginning() -> Iterator[None]:
+def starting_workers() -> Iterator[None]:
     """While processes of a pool may be started: no signal reaches one before it knows what to do with it.
 
     What is started meanwhile inherits that signals wait, until :func:`_begin` has them wait no more. It also

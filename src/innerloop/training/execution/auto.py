@@ -31,7 +31,7 @@ TRACE_SECONDS = 3.0
 TRACE_SPEEDUP = 1.5
 
 
-class Measured(NamedTuple):
+class PlanChoice(NamedTuple):
     """A plan, and the milliseconds per meta-step of every mode that was tried."""
 
     plan: Plan
@@ -54,7 +54,7 @@ def choose_plan(
     allow_vmap: bool = True,
     weighted: bool = False,
     say: Callable[[str], None] | None = None,
-) -> Measured:
+) -> PlanChoice:
     """The fastest way to take this meta-gradient on this machine, measured on a real batch.
 
     Several threads inside operations are taken only if they are 1.3 times as fast as any other way. Measuring
@@ -115,7 +115,7 @@ def choose_plan(
                 best, how, lambda plan: measure(plan, batch, 1.0, inf), milliseconds, forced=compile != "auto"
             )
             remarks.append(remark)
-    return Measured(best, milliseconds, [r for r in remarks if r])
+    return PlanChoice(best, milliseconds, [r for r in remarks if r])
 
 
 def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk: int | None) -> list[Plan]:

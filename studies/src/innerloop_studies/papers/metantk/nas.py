@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from innerloop.choose.architectures.draws import PictureDraws
-from innerloop.choose.architectures.measure import read_kept
+from innerloop.choose.architectures.measure import read_measurements
 from innerloop.choose.architectures.search import search
 from innerloop.choose.architectures.space import cell_space
 from innerloop.choose.scores.sizes import network_size
@@ -247,7 +247,7 @@ def found_cell(
         "scores": best.scores,
         "reliability": {} if result.reliability is None else result.reliability.as_dict(),
         "measured": result.measured,
-        "seconds": seconds if fresh else sum(each.seconds for each in read_kept(keep).values()),
+        "seconds": seconds if fresh else sum(each.seconds for each in read_measurements(keep).values()),
         "parameters": network_size(space.build(best.candidate, "transductive"), space.shape).body,
     }
 

@@ -17,7 +17,7 @@ from innerloop.experiment.recipe.fitted import fit, pictures_of, with_settings
 from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.problems import known_settings, show
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
-from innerloop.experiment.recipe.schema import Data, Recipe
+from innerloop.experiment.recipe.schema import DataSettings, Recipe
 from innerloop.experiment.recipe.settings import (
     EXTENDS,
     item_problems,
@@ -62,14 +62,14 @@ class Shipped(NamedTuple):
     minutes: float | None
 
 
-class Named(NamedTuple):
+class ProblemName(NamedTuple):
     """What a word names: a recipe, pictures (``name`` is ``data.name``) or a family of tasks."""
 
     kind: Literal["recipe", "pictures", "family"]
     name: str
 
 
-def named(source: str) -> Named:
+def named(source: str) -> ProblemName:
     """What a word names: the one way to name a problem, for every command and in Python.
 
     >>> [named(word).kind for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine", "mine:lines")]
@@ -77,17 +77,17 @@ def named(source: str) -> Named:
     """
     path = user_path(source)
     if source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path):
-        return Named("recipe", source)
+        return ProblemName("recipe", source)
     if (pictures := own_pictures(source)) is not None:
-        return Named("pictures", pictures)
+        return ProblemName("pictures", pictures)
     if path.exists():
-        return Named("recipe", source)
+        return ProblemName("recipe", source)
     if path.name != source:  # it has a slash
         what = "file" if path.suffix and not source.endswith("/") else "folder"
         raise UserError(f"there is no {what} {source}.")
     families = _families()
     if source in families or ":" in source:
-        return Named("family", source)
+        return ProblemName("family", source)
     from innerloop.data.catalogue import EMBEDDED, catalogue
 
     hint = did_you_mean(source, [*shipped_names(), *catalogue(), EMBEDDED, *families])
@@ -240,7 +240,7 @@ def fitted_recipe(
     if problems:
         if "name" in data.get("data", {}) and data["data"].get("auto") is True:
             with problems.collect():  # what is wrong with the pictures is reported with the rest
-                pictures_of(Data(name=str(data["data"]["name"])))
+                pictures_of(DataSettings(name=str(data["data"]["name"])))
         problems.refuse()
     said = typed_keys(items) | {
         f"{section}.{key}" for section, values in data.items() if isinstance(values, dict) for key in values

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation.heads import HEADS, fit_heads, head_scores
+from innerloop.evaluation.heads import HEADS, check_head, fit_heads, head_scores
 from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.experiment.learner import build_learner, in_label_orders, test_steps
 from innerloop.experiment.recipe.schema import Recipe
@@ -66,6 +66,11 @@ class HeadSettings(NamedTuple):
     def as_arguments(self) -> dict[str, Any]:
         """By the names in :data:`KEYS`."""
         return dict(zip(KEYS, self, strict=True))
+
+
+def check_kind(kind: str) -> None:
+    """Refuses a kind of head that there is not."""
+    check_head(kind, (LEARNER, FINE_TUNING))
 
 
 def settings_in(recipe: Recipe) -> HeadSettings:

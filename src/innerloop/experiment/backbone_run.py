@@ -13,7 +13,7 @@ from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.resources import available_cores
 from innerloop.experiment.data import Data, build_data
-from innerloop.experiment.evaluation import About, beside, keep_evaluation
+from innerloop.experiment.evaluation import EvaluationNotes, beside, keep_evaluation
 from innerloop.experiment.fitting import kept_tasks
 from innerloop.experiment.inner_rate import with_trained_rate
 from innerloop.experiment.messages import recipe_words
@@ -30,7 +30,7 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import typed_keys
 from innerloop.experiment.results import Judged, TrainResult
 from innerloop.experiment.run_data import check_data, seen_notes, with_kept_data
-from innerloop.experiment.session import begun, ending
+from innerloop.experiment.session import begun, ending, finish
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress as RunProgress
 from innerloop.runs.progress import RunLog, TimeLeft
@@ -133,7 +133,7 @@ def _carry_out(parts: BackboneParts, run: Path, show: bool, notes: Sequence[str]
         teller.line(f"warning: {note}")
     with ending(run, log, teller):
         judged = _judged(parts, run, teller.line, seen or None)
-    update_manifest(run, status="finished", reason=None)
+    finish(run)
     return TrainResult(run, 0, judged, None, None, time.perf_counter() - started, [*notes, *seen])
 
 
@@ -162,5 +162,5 @@ def _judged(
     )
     weights = "" if backbone.weights == backbone.name else f" ({backbone.weights})"
     protocol = {**protocol_of(recipe, norm, f"{backbone.name}{weights}"), "backbone": backbone.about()}
-    about = About(protocol, [], beside(recipe, data, evaluation, plan), changed or {}, notes)
+    about = EvaluationNotes(protocol, [], beside(recipe, data, evaluation, plan), changed or {}, notes)
     return keep_evaluation(recipe, evaluation, run, about, data)

@@ -76,7 +76,7 @@ def evaluate_parts(
     if recipe.eval.head == "learner":
         curve.append((test_steps(recipe), evaluation.interval))
     start = before_training(parts, params) if wanted(recipe) else None
-    about = About(
+    about = EvaluationNotes(
         protocol_of(recipe, parts.network.norm, used, trained),
         [AfterSteps(steps, interval.mean, interval.ci95) for steps, interval in curve],
         beside(recipe, parts.data, evaluation, plan, start),
@@ -88,7 +88,7 @@ def evaluate_parts(
     return judged
 
 
-class About(NamedTuple):
+class EvaluationNotes(NamedTuple):
     """What an evaluation says besides its scores."""
 
     protocol: dict[str, Any]
@@ -98,7 +98,9 @@ class About(NamedTuple):
     notes: Sequence[str] | None
 
 
-def keep_evaluation(recipe: Recipe, evaluation: Evaluation, run: Path, about: About, data: Data) -> Judged:
+def keep_evaluation(
+    recipe: Recipe, evaluation: Evaluation, run: Path, about: EvaluationNotes, data: Data
+) -> Judged:
     """Writes ``eval/<protocol>-<n>.json`` of a run, and returns what is in it."""
     judged = Judged(
         score=evaluation.score,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.evaluation.comparison import Comparison
-from innerloop.experiment.loading import Loaded, load_run
+from innerloop.experiment.loading import TrainedRun, load_run
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.grammar import Assignment, as_assignments, in_section
 from innerloop.experiment.recipe.library import load_recipe, read_recipe
 from innerloop.experiment.recipe.protocols import own_evaluation
 from innerloop.experiment.recipe.rules import unread
-from innerloop.experiment.recipe.schema import Eval, Recipe
+from innerloop.experiment.recipe.schema import EvalSettings, Recipe
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys
 from innerloop.experiment.recipe.trust import admit
 from innerloop.experiment.results import UNSURE_BELOW, Judged, judged_from
@@ -115,7 +115,7 @@ class Run:
         return judged_from(evaluation) if evaluation is not None and own else None
 
     @property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> TrainedRun:
         """Its network, weights and tasks, for everything that the methods here do not do."""
         return load_run(self.path, trust=self._trust)
 
@@ -186,7 +186,7 @@ class Run:
         return self
 
     def _items(self, items: tuple[str, ...], settings: dict[str, Any]) -> list[str | Assignment]:
-        return [*items, *as_assignments(in_section(settings, "eval", Eval.model_fields))]
+        return [*items, *as_assignments(in_section(settings, "eval", EvalSettings.model_fields))]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -238,7 +238,10 @@ def judge_backbone(
     """
     from innerloop.experiment.backbone_run import judge_backbone as judge
 
-    given: list[str | Assignment] = [*items, *as_assignments(in_section(settings, "eval", Eval.model_fields))]
+    given: list[str | Assignment] = [
+        *items,
+        *as_assignments(in_section(settings, "eval", EvalSettings.model_fields)),
+    ]
     if data is not None:
         given += as_assignments({"data": {"name": str(data)}})
     run = None if like is None else (like if isinstance(like, Run) else load(like)).path

@@ -32,7 +32,7 @@ from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState, in_order, state_from
 
 
-class Loaded(NamedTuple):
+class TrainedRun(NamedTuple):
     """A run with its parts and its weights."""
 
     run: Path
@@ -49,7 +49,7 @@ class Loaded(NamedTuple):
 
 
 @recipe_words()
-def load_run(run: Path, items: Items = (), *, trust: bool = False) -> Loaded:
+def load_run(run: Path, items: Items = (), *, trust: bool = False) -> TrainedRun:
     """A run as it was trained, or changed by ``key=value`` settings."""
     recipe = with_trained_rate(recipe_of(run, items, trust=trust), run)
     trained = with_trained_rate(read_recipe(str(run)), run)  # to compare with, not to build
@@ -68,7 +68,7 @@ def load_run(run: Path, items: Items = (), *, trust: bool = False) -> Loaded:
     alone = placed(_alone(recipe))
     parts = Parts(alone, build_data(alone, scale=kept_scale(recipe, trained, run)), sizes)
     _check_fit(parts.params, state.params, run)
-    return Loaded(
+    return TrainedRun(
         run,
         parts,
         trained,

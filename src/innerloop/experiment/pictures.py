@@ -15,7 +15,7 @@ from innerloop.data.source import ImageSource
 from innerloop.experiment.messages import episode_words
 from innerloop.experiment.picture_record import read_kept, with_kept_splits
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, kinds_asked
-from innerloop.experiment.recipe.schema import Data, Recipe
+from innerloop.experiment.recipe.schema import DataSettings, Recipe
 from innerloop.tasks.episodes import Kind
 from innerloop.tasks.sampler import Sampler
 
@@ -46,7 +46,7 @@ def own_scale(kind: str) -> tuple[list[float], list[float]] | None:
     return None
 
 
-def open_pictures(data: Data, progress: Progress | None = None) -> ImageSource:
+def open_pictures(data: DataSettings, progress: Progress | None = None) -> ImageSource:
     """The pictures that a recipe names, as their publisher or their folder splits them."""
     from innerloop.data.opening import open_source
     from innerloop.data.pictures import silent
@@ -69,14 +69,14 @@ _opened = functools.lru_cache(maxsize=4)(open_pictures)
 
 
 @functools.lru_cache(maxsize=4)
-def plain_source(data: Data) -> ImageSource:
+def plain_source(data: DataSettings) -> ImageSource:
     """The pictures of a recipe without rotations, with a validation split; opened once per process."""
     source = _opened(data)
     return _with_validation(source) if _lacks_validation(source) else source
 
 
 @functools.lru_cache(maxsize=4)
-def _source(data: Data) -> ImageSource:
+def _source(data: DataSettings) -> ImageSource:
     from innerloop.tasks.supervised import with_rotations
 
     source = plain_source(data)

@@ -14,7 +14,7 @@ from innerloop.experiment.learner import test_steps
 from innerloop.experiment.picture_record import digest, own_folder
 from innerloop.experiment.pictures import build_kinds, plain_source
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, family_asked, pictures_asked, shapes_asked
-from innerloop.experiment.recipe.schema import Data, Recipe
+from innerloop.experiment.recipe.schema import DataSettings, Recipe
 from innerloop.experiment.run_data import seen_word, test_digest
 from innerloop.nets.norms import kind_of
 from innerloop.tasks.families import FAMILIES, get_family
@@ -41,7 +41,7 @@ def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
     return family_asked(recipe, split, name, full_settings(family, recipe.tasks.settings))
 
 
-def _pictures(data: Data, split: str) -> str:
+def _pictures(data: DataSettings, split: str) -> str:
     """Twelve digits for the classes of a split and their pictures, before they are converted.
 
     A folder's pictures are its files. Other pictures have a size of their own, and opening them in it only

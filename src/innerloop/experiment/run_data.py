@@ -13,7 +13,7 @@ from innerloop.experiment.picture_record import KEPT, changes, digest, keep, rea
 from innerloop.experiment.pictures import Scale, build_source, held_out, own_scale, plain_source
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.rules import INIT, NOTHING
-from innerloop.experiment.recipe.schema import Data as DataSection
+from innerloop.experiment.recipe.schema import DataSettings as DataSection
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.runs.manifest import read_manifest
 

@@ -102,6 +102,11 @@ def session(
             yield bar
 
 
+def finish(run: Path, reason: str | None = None) -> None:
+    """Writes into the manifest that a run is finished, and why if that was before its last step."""
+    update_manifest(run, status="finished", reason=reason)
+
+
 def training_notes(recipe: Recipe, run: Path, step: int) -> list[str]:
     """What is to be said of a recipe before it is trained from a step on."""
     before = read_manifest(run).get("ranks", 1) if step else None

@@ -74,9 +74,9 @@ def open_executor(
         return
     workers = workers or available_cores()
     if workers == 1 and not separate:
-        yield Here(threads)
+        yield SerialExecutor(threads)
         return
-    pool = Processes(workers, threads)
+    pool = ProcessExecutor(workers, threads)
     try:
         yield pool
     finally:
@@ -115,7 +115,7 @@ def as_finished(
                 if following is None:
                     break
                 running[executor.submit(function, following[1])] = following
-                if isinstance(executor, Here):
+                if isinstance(executor, SerialExecutor):
                     break
             if not running:
                 return
@@ -181,7 +181,7 @@ def in_order(
             following += 1
 
 
-class Here(Executor):
+class SerialExecutor(Executor):
     """Jobs in this process, one after the other, with the threads that workers would have."""
 
     def __init__(self, threads: int = 1) -> None:
@@ -200,7 +200,7 @@ class Here(Executor):
         return future
 
 
-class Processes(Executor):
+class ProcessExecutor(Executor):
     """Worker processes of this machine; where one is killed, the next job finds new ones."""
 
     def __init__(self, workers: int, threads: int = 1, method: str | None = None) -> None:

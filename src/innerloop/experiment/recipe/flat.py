@@ -94,16 +94,16 @@ def describe(model: type[FlatSettings]) -> list[dict[str, Any]]:
     ]
 
 
-def _budget_is_a_time(s: Budgeted) -> str | None:
+def _budget_is_a_time(s: BudgetSettings) -> str | None:
     if parse_duration(s.budget):
         return None
     return f"budget={s.budget} is no length of time: write 60s, 30m or 2h."
 
 
-class Budgeted(FlatSettings):
+class BudgetSettings(FlatSettings):
     """What a command takes that is given a time for everything.
 
-    >>> Budgeted(budget="2m").seconds
+    >>> BudgetSettings(budget="2m").seconds
     120.0
     """
 

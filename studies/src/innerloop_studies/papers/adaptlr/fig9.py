@@ -74,6 +74,7 @@ def zipf(made: torch.Generator, *shape: int) -> Tensor:
 
 
 def _case(features: Tensor, optima: Tensor) -> dict[str, Any]:
+    """Training losses along the rates, α*_lim, the optimum, and the loss at α*_lim above the least."""
     sums = task_sums(features, optima)
     limit, highest = limit_moments(features).rate, bounds(features).high
     rates = torch.linspace(0, min(highest, 2.5 * limit), 41, dtype=torch.float64).tolist()

@@ -113,6 +113,7 @@ def _corollary_2(tasks: int) -> Row:
 
 
 def _theorem_2(draws: int) -> dict[str, Any]:
+    """At the largest rate that is proved, for every t: MAML's gain per coordinate, and 3.8's bound / d²."""
     made = seeded(0)
     values = Law("uniform", LEAST, LARGEST).draw(made, draws, TASKS)
     first, second, third = (float(values.pow(p).mean()) for p in (1, 2, 3))
@@ -154,6 +155,7 @@ def _theorem_rows(theorem: dict[str, Any]) -> list[Row]:
 
 
 def _proposition_5() -> dict[str, Any]:
+    """Along the rates: what eq. 3.7 leaves of w_m(α) − w_r, and how long its first term is."""
     made = seeded(1)
     features = torch.randn(TASKS, SAMPLES, DIM, generator=made, dtype=DOUBLE)
     optima = torch.randn(TASKS, DIM, generator=made, dtype=DOUBLE)

@@ -105,6 +105,8 @@ def _forms(stacks: Stacks) -> dict[str, float]:
 
 
 def _table(train: Sums, test: Sums, forms: dict[str, float]) -> dict[str, Any]:
+    """Errors on test tasks of the last layer that is best for a rate."""
+
     def after(rate: float) -> float:
         return risk(test, maml_solution(train, rate), rate)
 

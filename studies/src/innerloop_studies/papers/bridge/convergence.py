@@ -87,6 +87,7 @@ def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, ste
 def _summary(
     width: int, courses: list[Course], slow: Course, phi: torch.Tensor, eta0: float
 ) -> dict[str, Any]:
+    """What one method did at one width, over all draws of the network."""
     constants = rates(phi)
     distance, path, drift = (
         sum(getattr(one, key) for one in courses) / len(courses) for key in ("distance", "path", "drift")

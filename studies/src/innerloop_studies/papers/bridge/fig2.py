@@ -47,6 +47,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _point(work: Work, trained_run: PictureRun, shots: str, peer_seconds: float) -> dict[str, Any]:
+    """One run of MTL."""
     score, seconds = mean_interval(trained_run.scores[shots]), trained_run.seconds
     return {
         "batch": pictures.recipe_for(work).outer.batch,

@@ -113,6 +113,7 @@ def _flat(params: Params) -> Tensor:
 
 
 def _stationary(problem: Problem, steps: int) -> dict[str, Any]:
+    """Sizes of gradients: eq. 13's (R = 0) at the start and where descent on eq. 12 ends; eq. 12's there."""
     start = heads_of(problem.features(problem.body), problem.y, 0.1)  # not its best ones
     free = {**problem.body, "heads": start}
     free = {name: value.detach().clone().requires_grad_() for name, value in free.items()}

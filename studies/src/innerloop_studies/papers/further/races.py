@@ -48,11 +48,9 @@ class RaceProblem(NamedTuple):
 
     def posed(self, seed: int, *items: str) -> AdviceProblem:
         """Methods and tasks."""
-        if not self.ways:
-            own = [f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}", "backbone=none"]
-            return pose_advice(read_advise(self.data, [*own, *items]))
-        shape = [f"tasks.ways={self.ways}", f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}"]
-        return pose_advice(read_advise(source(self.data), [*shape, "backbone=none", *items]))
+        ways = [f"tasks.ways={self.ways}"] * bool(self.ways)
+        shape = [*ways, f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}", "backbone=none"]
+        return pose_advice(read_advise(source(self.data) if self.ways else self.data, [*shape, *items]))
 
 
 class LongRun(NamedTuple):

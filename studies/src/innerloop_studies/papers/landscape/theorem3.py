@@ -108,10 +108,6 @@ def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episode
     return {"from_limit": float((w - best).norm()), "from_full": float((w - full).norm())}
 
 
-def _given(results: Results) -> list[list[float]]:
-    return [[one["given"] for one in results[f"by_{by}"]] for by in ("episodes", "outer", "both")]
-
-
 def _rows(results: Results, near: float) -> list[Row]:
     episodes, outers = results["episodes"], results["outers"]
     given, outer, both = (

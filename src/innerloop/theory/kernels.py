@@ -1,4 +1,4 @@
-"""Spectra of kernels, and what depth does to them (Bridge, Lemmas 4 and 5); how far ANIL and MTL lie apart."""
+"""Spectra of kernels, what depth does to them (Bridge, Lemmas 4 and 5), and the gap of ANIL and MTL."""
 
 from __future__ import annotations
 

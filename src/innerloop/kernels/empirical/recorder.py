@@ -116,7 +116,7 @@ class Tag(NamedTuple):
 
 
 Emit = Callable[[int, Factor], None]
-Handler = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Tensor | None]
+Handler = Callable[["LayerRecorder", Any, tuple[Any, ...], dict[str, Any]], Tensor | None]
 
 
 class _Anchor(torch.autograd.Function):

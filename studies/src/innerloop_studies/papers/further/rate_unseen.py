@@ -85,9 +85,7 @@ def run(scale: str, say: Say) -> Reproduction:
     results = rates.train_all(NAME, VERSION, rates.jobs_of(chosen, size), say)
     seeds = size[-1]
     table = [Unseen(rates.summary(case, results, seeds), _forms(case, seeds)) for case in chosen]
-    said = rates.stated(size)
-    last = {key: said.pop(key) for key in ("grid", "net")}
-    protocol = {**said, "queries": rates.QUERIES, **last}
+    protocol = {**rates.stated(size), "queries": rates.QUERIES}
     rows = _smoke_rows(table) if scale == "smoke" else _rows(table)
     figure = rates.table_figure([one.entry for one in table])
     return Reproduction(rows, {NAME: figure}, {"table": [one.as_dict() for one in table]}, protocol)

@@ -56,8 +56,8 @@ class Unseen(NamedTuple):
 
     def rules(self) -> dict[str, float]:
         """The regret of every rule, read off between the rates of the grid."""
-        rates = {name: rule(self.forms, self.case.steps) for name, rule in RULES.items()}
-        return {name: self.entry.between(rate) for name, rate in rates.items()}
+        chosen = {name: rule(self.forms, self.case.steps) for name, rule in RULES.items()}
+        return {name: self.entry.between(rate) for name, rate in chosen.items()}
 
     def as_dict(self) -> dict[str, Any]:
         """For files."""

@@ -13,8 +13,8 @@ from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.files import plain
 from innerloop.core.paths import user_path
 from innerloop.core.stderr import tell
-from innerloop.experiment.recipe.fitted import fit, pictures_of, with_settings
 from innerloop.experiment.recipe.grammar import Items
+from innerloop.experiment.recipe.picture_fit import fit, pictures_of, with_settings
 from innerloop.experiment.recipe.problems import known_settings, show
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import DataSettings, Recipe
@@ -24,6 +24,7 @@ from innerloop.experiment.recipe.settings import (
     make_recipe,
     read_toml,
     recipe_from_toml,
+    shipped_data,
     stated,
     typed_keys,
     whole,
@@ -99,7 +100,7 @@ def named(source: str) -> ProblemName:
 
 def _families() -> list[str]:
     """Built-in families of tasks: each has a shipped recipe, and reading those imports no torch."""
-    tasks = [whole(shipped_text(name), name).get("tasks", {}) for name in shipped_names()]
+    tasks = [shipped_data(name).get("tasks", {}) for name in shipped_names()]
     names = dict.fromkeys(str(section["family"]) for section in tasks if "family" in section)
     return [name for name in names if name not in IMAGE_FAMILIES]
 
@@ -111,7 +112,7 @@ def shipped_recipes() -> list[Shipped]:
     recipes = []
     for name in shipped_names():
         text = shipped_text(name)
-        data = whole(text, name)
+        data = shipped_data(name)
         tasks, outer = data.get("tasks", {}), data.get("outer", {})
         pictures = tasks.get("family") in IMAGE_FAMILIES
         dataset = data.get("data", {}).get("name", "your own pictures") if pictures else tasks["family"]

@@ -19,7 +19,7 @@ from innerloop.data.source import ImageSource
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
-from innerloop.experiment.recipe.fitted import learns_by_heart
+from innerloop.experiment.recipe.picture_fit import learns_by_heart
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.norms import kind_of

@@ -30,7 +30,7 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import typed_keys
 from innerloop.experiment.results import Judged, TrainResult
 from innerloop.experiment.run_data import check_data, seen_notes, with_kept_data
-from innerloop.experiment.session import begun, ending, finish
+from innerloop.experiment.session import finish, new_run, record_end
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress as RunProgress
 from innerloop.runs.progress import RunLog, TimeLeft
@@ -74,7 +74,7 @@ def judge_only(
     """A new run of a recipe that trains nothing: what ``train`` does with ``outer.objective=none``."""
     parts = _built(recipe)
     about = {**parts.backbone.about(), "fingerprint": parts.backbone.fingerprint}
-    with begun(recipe, parts.data, argv, {"device": parts.recipe.run.device, "backbone": about}) as run:
+    with new_run(recipe, parts.data, argv, {"device": parts.recipe.run.device, "backbone": about}) as run:
         return _carry_out(parts, run, progress, notes)
 
 
@@ -131,7 +131,7 @@ def _carry_out(parts: BackboneParts, run: Path, show: bool, notes: Sequence[str]
     teller.line(f"nothing is trained: {parts.backbone.name} is judged as it is")
     for note in (*notes, *seen):
         teller.line(f"warning: {note}")
-    with ending(run, log, teller):
+    with record_end(run, log, teller):
         judged = _judged(parts, run, teller.line, seen or None)
     finish(run)
     return TrainResult(run, 0, judged, None, None, time.perf_counter() - started, [*notes, *seen])

@@ -18,7 +18,7 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recorder import RunRecorder
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import seen_notes
-from innerloop.experiment.session import begun, build_checked, finish, session, training_notes
+from innerloop.experiment.session import build_checked, finish, new_run, session, training_notes
 from innerloop.training.state import TrainState
 
 
@@ -40,7 +40,7 @@ def train(
         return judge_only(recipe, argv=argv, progress=progress, notes=notes)
     parts = build_checked(recipe)
     kept = {"device": parts.recipe.run.device, "sizes": parts.sizes.as_dict()}
-    with begun(recipe, parts.data, argv, kept) as run:
+    with new_run(recipe, parts.data, argv, kept) as run:
         return train_from(parts.first, recipe, parts, run, progress, notes)
 
 

@@ -19,7 +19,7 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import Heads, adaptation_of, mtl_kernel, split_kernel, stack, times_rows
 from innerloop.nets.mlp import mlp
 from innerloop.theory.convergence import linear_distance, linear_loss, loss_bound, rates
-from innerloop.theory.spectra import spectrum
+from innerloop.theory.kernels import spectrum
 from innerloop.training.wide import watch_method
 
 

@@ -13,8 +13,8 @@ from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.files import plain
 from innerloop.core.paths import user_path
 from innerloop.core.stderr import tell
-from innerloop.experiment.recipe.fitted import fit, pictures_of, with_settings
 from innerloop.experiment.recipe.grammar import Items
+from innerloop.experiment.recipe.picture_fit import fit, pictures_of, with_settings
 from innerloop.experiment.recipe.problems import known_settings, show
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import DataSettings, Recipe

@@ -16,8 +16,6 @@ SAMPLES, DIM, RATE, ETA = 50, 20, 1e-4, 1e-5
 LAWS = (Law("uniform", -5, 5), Law("normal", 0, 2), Law("exponential", 1.0))
 OPTIMA = Law("normal", 0, 3**0.5)
 STEPS = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000]
-
-
 Gaps = dict[str, Any]
 """MAML's minus ERM's, for every t of :data:`STEPS`; and the share of draws that are as in Figure 5."""
 

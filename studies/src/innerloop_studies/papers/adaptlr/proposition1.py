@@ -21,8 +21,6 @@ INPUTS, OPTIMA = Law("uniform", -5, 5), Law("normal", 0, 3**0.5)
 CHANCE = 0.05
 """δ: the bound holds with probability 1 − δ."""
 LIMIT, INSIDE = "α*_lim", "half the proof's end"
-
-
 Results = dict[str, Any]
 """Gaps at α*_lim and at half the proof's end, there with the bounds; both ends of B.13; ε by rate."""
 

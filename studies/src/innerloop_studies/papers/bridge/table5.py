@@ -8,8 +8,6 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_r
 
 TITLE = "Bridge, Table 5: the penalty of the last layer at test; footnote 5 on features"
 VERSION = 1
-
-
 ACCURACIES = (76.86, 77.02, 77.28, 77.61, 77.72, 77.55, 76.82)
 PUBLISHED = dict(zip((f"{penalty:g}" for penalty in pictures.PENALTIES), ACCURACIES, strict=True))
 BEST = "0.33"

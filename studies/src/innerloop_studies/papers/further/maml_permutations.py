@@ -20,7 +20,6 @@ SETTINGS = {
 }
 """Nobody has run ``paper`` here: what is expected of it is what its authors say."""
 
-
 ORDERS = {"smoke": (10, 10), "cpu": (24, 5), "paper": (120, 5)}
 """Of the labels: for learned rows, and for equal ones, where one would be enough."""
 

@@ -84,20 +84,10 @@ def grid(low: float, high: float, points: int) -> tuple[list[float], Tensor]:
 SIZES = {"smoke": (25, 25), "cpu": (81, 25), "paper": (161, 25)}
 """Points of the grid per axis, episodes per task (the paper: τ = 25)."""
 WHAT = {"NAL": "before adaptation: what NAL minimises", "MAML": "after one step: what MAML minimises"}
-
-
 CORNERS = ((1.5, 1.5), (-1.5, 1.5), (-1.5, -1.5), (1.5, -1.5))
-
-
 FIRST_HARD = ((2.0, 2.0), (-1.0, 0.0), (0.0, -1.0), (-1.0, -1.0))
-
-
 NEAR = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0))  # two hard, two easy, one centre
-
-
 FAR = ((1.2, 0.8), (0.8, 1.2), (-1.0, 1.0), (1.0, -1.0))  # two hard ones together, away from the easy centre
-
-
 ENVIRONMENTS = {
     "fig4 equally hard": ("four equally hard tasks", "softplus", CORNERS, 0),
     "fig4 one hard task": ("three easy tasks, one hard one far off", "softplus", FIRST_HARD, 1),
@@ -105,7 +95,6 @@ ENVIRONMENTS = {
     "fig6 large R, small r_H": ("hard tasks together, off the easy ones", "sigmoid", FAR, 2),
 }
 """Titles, activations, neurons, and how many of them are hard: the first."""
-
 
 INNER = {"softplus": (250, 2.4), "sigmoid": (80, 25.0)}
 """Inner samples and rate."""

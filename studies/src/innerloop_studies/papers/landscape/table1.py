@@ -42,14 +42,13 @@ ARMS = {
     "NAL-10 by Adam": AlphabetArm("NAL", images.ADAM["NAL"], 10, 10),
     **{method: AlphabetArm(method, images.BASELINE) for method in ("MTL", "ProtoNet", "RFS")},
 }
-"""NAL's K at test and in training: with ten targets a class, 75 pictures a task as C.4 says, and 100.
+"""Lines of the table; the numbers are NAL's K at test and in training.
 
-C.4 makes that 300 for K = 10, which are 60 drawings a character of 20: all 20, each three times, and then
-the mean loss, and the statistics of batch normalisation, are those of 100.
+With ten targets a class these are 75 pictures a task, as C.4 says, and 100. C.4 makes that 300 for K = 10,
+which are 60 drawings a character of 20: all 20, each three times, and then the mean loss, and the statistics
+of batch normalisation, are those of 100.
 """
 WAYS, QUERIES = 5, 10
-
-
 SETTINGS = ("Large", "Small")
 SANSKRIT, BENGALI = "Sanskrit", "Bengali"
 
@@ -140,8 +139,6 @@ METHODS = {
     "paper": tuple(name for name in ARMS if name not in FURTHER.values()),
 }
 FAIR = ("MTL", "ProtoNet", "RFS")
-
-
 BUDGETS = {
     "smoke": Budget(4, 2, 4, "stride", 4),
     "cpu": Budget(1000, 4, 32, "stride", 100),

@@ -21,8 +21,6 @@ EASY, HARD, QUERIES = (2, 50), (20, 5), 10
 NAL_SHOTS = 5
 """Pictures per class that NAL sees besides the ten targets: 15 in all, of easy and hard tasks alike (C.5)."""
 TRAIN_IMAGES = 450
-
-
 ARMS = {
     "NAL": ("NAL", images.SGD["NAL"]),
     "MAML": ("MAML", images.SGD["MAML"]),
@@ -137,8 +135,6 @@ PUBLISHED = {
     (0.01, "MAML"): (94.0, 15.7, 85.0, 11.8),
 }
 SHARES, METHODS = (0.99, 0.5, 0.01), tuple(ARMS)
-
-
 BUDGETS = {
     "smoke": Budget(3, 2, 2, "stride", 3, 5),
     "cpu": Budget(400, 2, 32, "stride", 50, 5),

@@ -26,7 +26,6 @@ SIZES: dict[str, tuple[int, list[int], list[int], list[int]]] = {
 SIZES["paper"] = (2000, [2**k for k in range(5, 13)], [2**k for k in range(5, 15)], SIZES["cpu"][3])
 """Draws, numbers of tasks, of samples, of dimensions."""
 
-
 Results = dict[str, Any]
 """Distances along the numbers of samples, of dimensions and of tasks; the closed form along the last."""
 

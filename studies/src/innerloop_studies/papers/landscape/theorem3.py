@@ -30,7 +30,6 @@ SIZES = {
 SIZES["paper"] = (2000, [2**k for k in range(5, 13)], [2**k for k in range(3, 12)])
 """Draws, numbers of tasks, numbers of episodes (samples, where these grow instead, are multiples of them)."""
 
-
 Results = dict[str, Any]
 """Distances along numbers of tasks, episodes, outer samples, and inner and outer samples alike."""
 

@@ -22,14 +22,13 @@ from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
 from innerloop.data.pictures import prepare
 from innerloop.evaluation import Protocol, evaluate_features, evaluate_head
-from innerloop.experiment import run_data
 from innerloop.experiment.evaluation import before_training
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.recipe.judging import backbone_recipe
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
 from innerloop.experiment.run_data import seen_word
-from innerloop.nets import backbone, conv4
+from innerloop.nets import backbone, conv4, pretrained
 from innerloop.nets.pretrained import PRETRAINED
 from innerloop.runs.manifest import read_manifest, update_manifest
 from support.picture_runs import draw_splits
@@ -149,7 +148,7 @@ def test_a_backbone_beside_a_run(run: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("weights")
 def test_the_same_in_python_and_by_recipe(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_data, "overlap", lambda seen, name: f"{seen} has seen {name}.")
+    monkeypatch.setattr(pretrained, "overlap", lambda seen, name: f"{seen} has seen {name}.")
     run = il.judge_backbone(KIND, "glyphs", ways=3, queries=2, episodes=4, baselines=False, progress=False)
     assert run.result is not None
     assert run.result.notes == ["ImageNet-1k has seen glyphs."]

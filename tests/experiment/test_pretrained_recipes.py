@@ -14,7 +14,7 @@ from innerloop.classify import extract
 from innerloop.classify.files import backbone_of, load_model, run_backbone
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
-from innerloop.experiment import run_data, weights
+from innerloop.experiment import weights
 from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pictures import own_scale
@@ -25,7 +25,7 @@ from innerloop.experiment.recipe.trust import foreign_code
 from innerloop.experiment.run_data import seen_notes
 from innerloop.experiment.run_evaluation import evaluate_run
 from innerloop.experiment.training import train
-from innerloop.nets import backbone
+from innerloop.nets import backbone, pretrained
 from innerloop.runs.manifest import read_manifest
 from innerloop.testing.closeness import SINGLE_CHAINED, SINGLE_SUMMED
 from support.picture_runs import draw_splits
@@ -56,21 +56,21 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
     """Weights that stand for the published ones, which need not be installed."""
     params, buffers = backbone(KIND, 3, 32, 1000, norm="running").init(torch.Generator().manual_seed(7))
     given = {**params, **{name: value + 0.25 for name, value in buffers.items()}}
-    monkeypatch.setattr(weights, "published_weights", lambda _: given)
+    monkeypatch.setattr(pretrained, "published_weights", lambda _: given)
     return given
 
 
 def test_a_run_starts_from_published_weights_and_keeps_their_scale(
     published: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_data, "overlap", lambda seen, name: f"{seen} has seen {name}.")
+    monkeypatch.setattr(pretrained, "overlap", lambda seen, name: f"{seen} has seen {name}.")
     asked = recipe(tmp_path)
     result = train(asked, progress=False)
     run = result.run
     assert result.notes == [f"ImageNet-1k has seen {tmp_path / 'pictures'}."]
     assert read_json(result.evaluation.file)["notes"] == result.evaluation.notes == result.notes
     assert read_manifest(run)["data"]["mean"] == [127 / 255] * 3
-    monkeypatch.setattr(weights, "published_weights", lambda _: pytest.fail("they are needed again"))
+    monkeypatch.setattr(pretrained, "published_weights", lambda _: pytest.fail("they are needed again"))
     assert evaluate_run(run, []).notes == result.notes
     predictor = load_model(run)
     assert predictor.backbone.preprocessing.mean == (127 / 255,) * 3

@@ -28,7 +28,7 @@ from innerloop.runs.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from innerloop.runs.directory import create_run, find_run, list_runs
+from innerloop.runs.directory import RECIPE, create_run, find_run, list_runs
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, read_metrics, truncate_after
 from innerloop.runs.progress import RunLog, progress
@@ -100,6 +100,14 @@ def test_runs_are_listed_by_age_and_found_by_prefix(tmp_path: Path) -> None:
     assert find_run("a/2026", tmp_path) == second
     assert find_run(str(second), Path("elsewhere")) == second
     assert find_run(str(second / "manifest.json"), Path("elsewhere")) == second
+
+
+def test_of_runs_of_one_second_the_last_is_the_one_that_began_last(tmp_path: Path) -> None:
+    for at, name in enumerate(("b", "a")):
+        run = make_run(tmp_path, name, 0, 1)
+        (run / RECIPE).touch()
+        os.utime(run / RECIPE, (100.0 + at / 10,) * 2)
+    assert find_run("last", tmp_path) == run
 
 
 def test_a_name_that_begins_another_is_still_found(tmp_path: Path) -> None:

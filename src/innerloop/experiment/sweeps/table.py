@@ -103,7 +103,7 @@ def table_of(results: list[SweepRun], by_validation: bool = False) -> list[Sweep
     >>> hard = {"score": "mse", "mean": 2.0, "ci95": 0.1, "scores": [2.0, 2.0]}
     >>> lost = {"score": "mse", "mean": None, "ci95": None, "scores": []}
     >>> runs = [({"inner.lr": 9}, lost), ({"inner.lr": 0.1}, hard), ({"inner.lr": 0.2}, easy)]
-    >>> rows = table_of([SweptRun(settings, evaluation, sine) for settings, evaluation in runs])
+    >>> rows = table_of([SweepRun(settings, evaluation, sine) for settings, evaluation in runs])
     >>> [row.difference for row in rows]
     [0.0, 1.0, None]
     """

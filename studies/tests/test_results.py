@@ -460,7 +460,7 @@ def test_an_interrupted_training_goes_on_unless_another_version_began_it(empty, 
 
     called, timed = [], []
     ended = subprocess.CompletedProcess([], 130, stdout='{"error": "interrupted"}')
-    monkeypatch.setattr(commands, "typed", lambda *words: called.append(words[1:-1]) or ended)
+    monkeypatch.setattr(commands, "run_words", lambda *words: called.append(words[1:-1]) or ended)
     monkeypatch.setattr(commands, "adopt_evaluation", lambda *args, **named: timed.append(named["timed"]))
     ended_as("interrupted")  # of a version that nobody noted
     assert commands.carry_out(one) == "interrupted"
@@ -481,9 +481,9 @@ def test_an_interrupted_training_goes_on_unless_another_version_began_it(empty, 
 
 def test_a_further_judgement_that_fails_is_not_kept(monkeypatch):
     ended = subprocess.CompletedProcess([], 2, stdout='{"error": "gone"}')
-    monkeypatch.setattr(commands, "typed", lambda *words: ended)
-    assert commands.judged_again("sine-maml", "run") == {}
+    monkeypatch.setattr(commands, "run_words", lambda *words: ended)
+    assert commands.further_evaluations("sine-maml", "run") == {}
     with pytest.raises(SystemExit, match="eval run model"):
-        commands.judged_again("omniglot-maml", "run")
+        commands.further_evaluations("omniglot-maml", "run")
     ended.returncode = 0
-    assert commands.judged_again("omniglot-maml", "run") == {"support": {"error": "gone"}}
+    assert commands.further_evaluations("omniglot-maml", "run") == {"support": {"error": "gone"}}

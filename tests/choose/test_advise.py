@@ -17,26 +17,26 @@ from innerloop.choose.advice import (
     Advice,
     Recommendation,
     Row,
-    ahead_of,
     choice,
     in_order,
     reasons_of,
+    row_lead,
     sentence_of,
 )
 from innerloop.choose.advisor import give_advice
-from innerloop.choose.baselines import ground_of, untrained
+from innerloop.choose.baselines import ground_of, untrained_baselines
 from innerloop.choose.estimates import hardness_part, landscape_part, rate_part
 from innerloop.choose.method_race import MethodRace
 from innerloop.choose.problem import normalised_together, pose_advice
 from innerloop.choose.race import Racer, Rungs
 from innerloop.choose.request import read_advise
 from innerloop.choose.session import begin, reopen
-from innerloop.choose.trials import Costs, Trial, on_pilot_tasks, run_trial
+from innerloop.choose.trials import Costs, Trial, run_trial, with_pilot_tasks
 from innerloop.cli.advise import render
 from innerloop.cli.output import TEXT_WIDTH
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.experiment.data import Data, build_data
-from innerloop.experiment.recipe.flat import seconds_in
+from innerloop.experiment.recipe.flat import parse_duration
 from innerloop.report.advice_page import hardness_words, landscape_words, rate_words
 from innerloop.testing.closeness import SINGLE_SUMMED
 from innerloop.theory.landscape.features import Step, look_at
@@ -171,7 +171,7 @@ def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.M
     assert any("no method was raced: budget=30s is too small" in line for line in told.not_examined)
     again = re.fullmatch(r"innerloop advise sine budget=(\w+)", told.recommendation.command)
     assert again is not None
-    assert (seconds_in(again[1]) or 0.0) > race.LEAST_STEPS * 2.0  # as long as two methods take, at least
+    assert (parse_duration(again[1]) or 0.0) > race.LEAST_STEPS * 2.0  # as long as two methods take, at least
     budgets = {budget for line in told.not_examined for budget in re.findall(r"set budget=(\w+)", line)}
     assert budgets == {again[1]}  # the same number wherever one is named
     few = read_advise("sine", ["budget=30s", "methods=[anil,maml]"])
@@ -181,19 +181,19 @@ def test_a_budget_too_small_for_any_race_still_gets_advice(monkeypatch: pytest.M
 
 def test_leads_are_paired_and_errors_are_better_when_lower() -> None:
     first, second = row("a", [1.0, 2.0, 3.0]), row("b", [2.0, 3.0, 5.0])
-    gap = ahead_of(first, second, -1)
+    gap = row_lead(first, second, -1)
     assert gap is not None
     assert gap.mean == pytest.approx(4 / 3)
     assert gap.ci95 == paired_difference([1.0, 2.0, 3.0], [2.0, 3.0, 5.0]).ci95
     assert [r.method for r in in_order([second, first], -1)] == ["a", "b"]
-    assert ahead_of(first, second._replace(fresh=False), -1) is None
+    assert row_lead(first, second._replace(fresh=False), -1) is None
 
 
 def test_the_mean_of_numbers_by_hand() -> None:
     problem = pose_advice(read_advise("sine", ["methods=[maml]"]))
     ground = ground_of(problem, 5, seed=1, threads=1)
-    rows = {name: of(problem, ground) for name, of in untrained(problem).items()}
-    sampler = build_data(on_pilot_tasks(problem.entrants[0].recipe, 1)).validation
+    rows = {name: of(problem, ground) for name, of in untrained_baselines(problem).items()}
+    sampler = build_data(with_pilot_tasks(problem.entrants[0].recipe, 1)).validation
     for number in range(5):
         task = sampler.episode(number)
         expected = (task.y_query - task.y_support.mean()).square().mean()

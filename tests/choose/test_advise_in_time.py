@@ -17,7 +17,7 @@ from innerloop.choose import advisor, method_race, session, trials
 from innerloop.choose import baselines as others
 from innerloop.choose.advice import Row, recommend
 from innerloop.choose.advisor import give_advice
-from innerloop.choose.baselines import SPLIT, FreshTasks, ground_of, untrained
+from innerloop.choose.baselines import SPLIT, FreshTasks, ground_of, untrained_baselines
 from innerloop.choose.method_race import MethodRace
 from innerloop.choose.problem import pose_advice
 from innerloop.choose.race import Rungs
@@ -86,7 +86,7 @@ def test_what_runs_when_time_is_up_is_ended(processes: int) -> None:
 
 
 PARTS = {
-    "baselines": (advisor, "untrained", lambda _: {"mean": never}),
+    "baselines": (advisor, "untrained_baselines", lambda _: {"mean": never}),
     "steps": (trials, "_costs_of", never),
     "trials": (trials, "run_trial", never),
     "estimates": (advisor, "rate_part", never),
@@ -170,7 +170,7 @@ def test_features_are_computed_as_long_as_their_time_lasts(
     clock = Clock()
     ground, seen = grounded(monkeypatch, clock)
     end = clock.now + left
-    rows = others.looked_at(drawn(), ground, ground.whole.pictures, share, lambda: end - clock())
+    rows = others.affordable_pictures(drawn(), ground, ground.whole.pictures, share, lambda: end - clock())
     assert len(rows) == pictures
     assert len(seen) == 8 * max(1, -(-pictures // 8))
     assert clock.now <= end
@@ -187,10 +187,10 @@ def test_every_row_is_about_the_same_tasks(monkeypatch: pytest.MonkeyPatch) -> N
     few = only_rows(ground.whole.pictures, ground.pool, SPLIT)
     assert np.array_equal(few.images, ground.data.pictures.images)
     monkeypatch.setattr(others, "open_backbone", lambda _: drawn())
-    same, row = others.pretrained(problem, ground, "lite0", 100.0, lambda: 1000.0)
+    same, row = others.evaluate_pretrained(problem, ground, "lite0", 100.0, lambda: 1000.0)
     assert row is not None
     assert (same.pool, row.kind, row.episodes) == (ground.pool, "pretrained", 20)
-    for of in untrained(problem).values():
+    for of in untrained_baselines(problem).values():
         assert len(of(problem, same).scores) == len(row.scores)
 
 
@@ -200,7 +200,7 @@ def test_the_pretrained_network_is_evaluated_before_time_runs_out(
     """Everything else takes for ever; it has been evaluated all the same, and is the headline."""
     monkeypatch.setattr(others, "open_backbone", lambda _: drawn())
     monkeypatch.setattr(trials, "_costs_of", never)
-    monkeypatch.setattr(advisor, "untrained", lambda _: {"pixels": never})
+    monkeypatch.setattr(advisor, "untrained_baselines", lambda _: {"pixels": never})
     asked = read_advise("glyphs", [*SHAPE, "budget=100s", "backbone=lite0"])
     advice = give_advice(asked, workers=2, show=False)
     assert advice.recommendation.sentence.startswith("Train nothing: lite0 with a logistic head has accuracy")
@@ -215,7 +215,7 @@ def test_nothing_is_recommended_over_a_network_that_was_not_evaluated(
     problem = pose_advice(read_advise("glyphs", [*SHAPE, "methods=[protonet]"]))
     monkeypatch.setattr(others, "open_backbone", lambda _: drawn())
     ground, _ = grounded(monkeypatch, Clock())
-    assert others.pretrained(problem, ground, "lite0", 10.0, lambda: 0.0) == (ground, None)
+    assert others.evaluate_pretrained(problem, ground, "lite0", 10.0, lambda: 0.0) == (ground, None)
     scores = (0.5, 0.6, 0.7)
     rows = [Row("colours", "histograms", "untrained", mean_interval(scores), 3, fresh=True, scores=scores)]
     nothing = MethodRace([], Rungs([], [], 3), [], 303.0)

@@ -20,7 +20,7 @@ from innerloop.theory.landscape.geography import Geography, closed_landscape, en
 from innerloop.theory.landscape.permuted import permuted_task_landscape
 from innerloop.theory.landscape.tasks import task_landscape
 from innerloop.theory.rate.linear import DESCRIPTIONS, SPLIT, LinearTasks, needed, rate_by
-from innerloop.training.convergence import MetaMethod, Trained, Wide, follow_bound
+from innerloop.training.convergence import FiniteWidthEffects, MetaMethod, WideNetwork, follow_bound
 
 
 def drawn(family: str, shots: int = 3, queries: int = 3, **options):
@@ -34,12 +34,12 @@ def drawn(family: str, shots: int = 3, queries: int = 3, **options):
 
 def test_a_trained_network_tells_more_than_the_limit():
     tasks = drawn("bridge-quadratic").episodes(range(2))
-    limit = follow_bound(tasks, MetaMethod("anil"), Wide(2), steps=4)
-    bound = follow_bound(tasks, MetaMethod("anil"), Wide(2, 16), steps=4)
+    limit = follow_bound(tasks, MetaMethod("anil"), WideNetwork(2), steps=4)
+    bound = follow_bound(tasks, MetaMethod("anil"), WideNetwork(2, 16), steps=4)
     assert limit.trained is None
     assert bound.trained is not None
     assert bound.eigenvalues == limit.eigenvalues
-    assert set(bound.as_dict()) - set(limit.as_dict()) == set(Trained._fields)
+    assert set(bound.as_dict()) - set(limit.as_dict()) == set(FiniteWidthEffects._fields)
     assert json.loads(json.dumps(bound.as_dict()))["kernel_error"] == bound.trained.kernel_error
 
 

@@ -14,7 +14,7 @@ import pytest
 from innerloop.choose import cell_space, count_parameters, random_candidate, trials
 from innerloop.choose.network_search import resume_search, search_networks
 from innerloop.choose.problem import pose_search
-from innerloop.choose.race import LEAST_STEPS, halved, in_steps, plan_rungs, shortest_race
+from innerloop.choose.race import LEAST_STEPS, halving, in_steps, plan_rungs, shortest_race
 from innerloop.choose.request import read_search
 from innerloop.choose.session import begin
 from innerloop.choose.shortlist import random_field
@@ -22,7 +22,7 @@ from innerloop.choose.trials import Costs, map_jobs, shorten
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain
-from innerloop.core.formatting import seconds_in
+from innerloop.core.formatting import parse_duration
 from innerloop.data.glyphs import glyphs
 from innerloop.experiment.recipe.library import named
 from innerloop.runs.process import sole_writer
@@ -45,7 +45,7 @@ def _asked(*items: str, validate: bool = False, source: str = "glyphs") -> Any:
 
 
 def test_lengths_of_time() -> None:
-    assert [seconds_in(text) for text in ("60s", "2h", "1h30m", "5 min", "", "-3s", "3x", "m")] == [
+    assert [parse_duration(text) for text in ("60s", "2h", "1h30m", "5 min", "", "-3s", "3x", "m")] == [
         60.0,
         7200.0,
         5400.0,
@@ -119,7 +119,7 @@ def test_lengths_fit_their_time() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_races_fit_their_time(workers: int) -> None:
     costs = Costs(0.02, 0.005, 0.1)
-    fields = halved(4, 5)
+    fields = halving(4, 5)
     seconds = plan_rungs(fields, [costs], workers, 60.0)
     assert seconds is not None
     rungs = in_steps(seconds, costs.step)

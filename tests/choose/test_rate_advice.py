@@ -21,7 +21,7 @@ from innerloop.choose.rate_advice import (
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, Task, TaskBatch
-from innerloop.experiment.inner_rate import recorded_rate
+from innerloop.experiment.inner_rate import read_rate
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.results import TrainResult
@@ -463,10 +463,10 @@ def test_a_run_with_auto_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(KeyboardInterrupt):
             train(halves, progress=False)
     half = next((tmp_path / "half").glob("*/*/manifest.json")).parent
-    before = recorded_rate(half)
+    before = read_rate(half)
     (half / "manifest.json").unlink()  # the checkpoint alone must do
     resume(half, progress=False)
-    assert recorded_rate(half) == before == recorded_rate(whole)
+    assert read_rate(half) == before == read_rate(whole)
     ends = [load_checkpoint(run, "last") for run in (whole, half)]
     assert ends[0] is not None
     assert ends[1] is not None

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from innerloop.choose import rate_sweep
+from innerloop.choose import rates
 from innerloop.choose.race import Entrant, Racer
 from innerloop.choose.rate_advice import SWEEP, RateAdvice
-from innerloop.choose.rate_sweep import (
+from innerloop.choose.rates import (
     LEAST_EPISODES,
     LEAST_STEPS,
     SHARE,
@@ -23,7 +23,7 @@ from innerloop.choose.rate_sweep import (
 from innerloop.choose.trials import TIMED_STEPS, Costs, Trial, TrialResult, measure_costs, run_trial
 from innerloop.core.files import read_json
 from innerloop.core.statistics import mean_interval
-from innerloop.experiment.inner_rate import recorded_rate
+from innerloop.experiment.inner_rate import read_rate
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
@@ -151,8 +151,8 @@ def fake_trials(monkeypatch: pytest.MonkeyPatch, error: Any, costs: Costs = CHEA
         scores = [error(rate, i) if trial.steps else 5.0 for i in range(trial.episodes)]
         return result([] if None in scores else scores)
 
-    monkeypatch.setattr(rate_sweep, "run_trial", judged)
-    monkeypatch.setattr(rate_sweep, "measure_costs", lambda *_, **__: (costs, True))
+    monkeypatch.setattr(rates, "run_trial", judged)
+    monkeypatch.setattr(rates, "measure_costs", lambda *_, **__: (costs, True))
     return rates_tried
 
 
@@ -280,8 +280,8 @@ def test_a_short_run_takes_the_middle_and_says_so(tmp_path: Path) -> None:
 
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times of a machine that is always the same, and a larger share for runs of a hundred steps."""
-    monkeypatch.setattr(rate_sweep, "SHARE", 0.7)
-    monkeypatch.setattr(rate_sweep, "measure_costs", lambda *_, **__: (Costs(1.0, 1e-3, 1e-3), True))
+    monkeypatch.setattr(rates, "SHARE", 0.7)
+    monkeypatch.setattr(rates, "measure_costs", lambda *_, **__: (Costs(1.0, 1e-3, 1e-3), True))
 
 
 def test_the_sweep_of_a_run_takes_enough_steps_of_every_rate(
@@ -322,16 +322,16 @@ def test_a_run_killed_in_its_sweep_decides_again_as_it_did(
         return run_trial(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(rate_sweep, "run_trial", cut)
+        patched.setattr(rates, "run_trial", cut)
         with pytest.raises(KeyboardInterrupt):
             train(recipe_of(*items, f"run.folder={tmp_path / 'b'}"), progress=False)
     half = next((tmp_path / "b").glob("*/*/manifest.json")).parent
-    assert recorded_rate(half) is None
+    assert read_rate(half) is None
     kept = {file: file.read_bytes() for file in (half / "rates").rglob("*.json")}
     assert len(kept) == 4  # what was decided, two trials of the first rate, one of the second
-    monkeypatch.setattr(rate_sweep, "measure_costs", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr(rates, "measure_costs", lambda *_, **__: pytest.fail("measured again"))
     resume(half, progress=False)
     assert {file: file.read_bytes() for file in kept} == kept
-    assert recorded_rate(half) == recorded_rate(whole)
+    assert read_rate(half) == read_rate(whole)
     tables = [read_manifest(run)["rate"]["sweep"] for run in (whole, half)]
     assert tables[0] == tables[1]

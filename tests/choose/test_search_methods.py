@@ -18,12 +18,12 @@ from innerloop.choose.architectures.importance import (
     affordable,
     contests,
     dense_ranks,
-    dropped,
     rank_rule,
     relative_change,
+    removals,
 )
 from innerloop.choose.architectures.measure import Bench, ScoringJob, Watch, measure, own_seeds
-from innerloop.choose.architectures.prune import Budget, PruneSettings, _decided
+from innerloop.choose.architectures.prune import Budget, PruneSettings, _decide
 from innerloop.choose.architectures.ranking import item_means, kendall, mean_tau, noise_of, other_runs
 from innerloop.choose.architectures.search import METHODS
 from innerloop.choose.architectures.stages import OperatorGroup, Stage, check_start, edge_stage, node_stage
@@ -382,7 +382,7 @@ def test_rank_sums_decide_within_the_edge():
     table = StageTable(condition, regions, whole, whole)
     order = rank_rule(3, None)(table, np.array([0]))
     assert order.importance.tolist() == [0 + 1, 1 + 0, 2 + 2, 3 + 0]
-    assert dropped(order, [OperatorGroup((0, 1), 1), OperatorGroup((2, 3), 1)]) == [
+    assert removals(order, [OperatorGroup((0, 1), 1), OperatorGroup((2, 3), 1)]) == [
         (0,),
         (3,),
     ]  # a tie: the larger fall
@@ -436,7 +436,7 @@ def test_a_race_measures_and_removes_what_the_slow_one_does(seed):
     stage = edge_stage(all_choices(), 1)
     settings = PruneSettings(most=6)
     drawn, extra = Drawn(stage, seed), (40, 70, 1000)[seed % 3]
-    decision, spent = _decided(drawn, settings, seed, Budget(extra, len(stage.items)))
+    decision, spent = _decide(drawn, settings, seed, Budget(extra, len(stage.items)))
     groups = [tuple(group) for group in stage.groups]
     removed, often = slow_race(drawn.score, groups, settings.repeats, 6, settings.confidence, extra)
     assert decision.removed == [stage.items[place] for places in removed for place in places]

@@ -19,11 +19,11 @@ import torch
 import innerloop
 from innerloop.core import child_processes
 from innerloop.core.child_processes import (
-    beginning,
     differentiates_when_forked,
     end_pool,
     new_pool,
     start_method,
+    starting_workers,
 )
 from oracles.patience import PATIENCE, wait_until
 
@@ -128,7 +128,7 @@ def _raise(*_: object) -> None:
 
 def _signalled() -> None:
     with one_process() as pool:
-        with beginning():
+        with starting_workers():
             worker = pool.submit(os.getpid).result()
         os.kill(worker, signal.SIGINT)
         assert pool.submit(abs, -1).result() == 1
@@ -139,7 +139,7 @@ def _signalled() -> None:
 @linux
 def test_a_signal_waits_until_a_worker_knows_what_to_do_with_it() -> None:
     with one_process() as pool:
-        with beginning():
+        with starting_workers():
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, set())
             job = pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, set())
         after = signal.pthread_sigmask(signal.SIG_BLOCK, set())
@@ -158,7 +158,7 @@ def test_an_interrupt_ends_what_is_under_way() -> None:
 
 def _interrupted(workers: list[int]) -> None:
     with one_process() as pool:
-        with beginning():
+        with starting_workers():
             workers.append(pool.submit(os.getpid).result())
             pool.submit(time.sleep, 10 * PATIENCE)
         raise KeyboardInterrupt

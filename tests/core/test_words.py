@@ -36,7 +36,7 @@ PACKAGE = Path(inspect.getfile(innerloop)).parent
 BELOW_RECIPES = (
     *("core", "nets", "solvers", "kernels", "theory", "data", "tasks", "learners", "training", "evaluation"),
 )
-ABOUT_RECIPES = ("learners/taxonomy.py", "learners/table.py")
+ABOUT_RECIPES = ("learners/taxonomy.py", "learners/table.py", "learners/objectives/base.py")
 """Make tables of the documentation, which say what a recipe calls learners and objectives: no messages."""
 
 
@@ -48,7 +48,7 @@ def texts(room: str) -> list[tuple[str, str]]:
         prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-                out.append((f"{room}/{file.name}:{node.lineno}", node.value))
+                out.append((f"{file.relative_to(PACKAGE).as_posix()}:{node.lineno}", node.value))
     return out
 
 
@@ -68,7 +68,7 @@ def placeholders(room: str) -> set[str]:
     for file in (PACKAGE / room).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            if isinstance(node, ast.Call) and (called == "spelt" or called.endswith("Error")):
+            if isinstance(node, ast.Call) and (called == "spell" or called.endswith("Error")):
                 given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "names")]
                 out |= {n.value for g in given for n in ast.walk(g) if isinstance(n, ast.Constant)}
     return out

@@ -13,8 +13,8 @@ from PIL import Image
 from innerloop.cli.main import main
 from innerloop.core.errors import UserError
 from innerloop.data.opening import Survey, survey
-from innerloop.experiment.recipe.fitted import fitted_shape
 from innerloop.experiment.recipe.library import load_recipe, read_recipe
+from innerloop.experiment.recipe.picture_fit import fitted_shape
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import recipe_from_toml
 from support.data_files import giant_picture

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from innerloop.core.errors import UserError
-from innerloop.data import from_arrays
+from innerloop.data import from_arrays, open_source
 from innerloop.experiment import pictures
 from innerloop.experiment.picture_record import KEPT
 from innerloop.experiment.results import Judged
@@ -70,7 +70,7 @@ def test_new_classes_do_not_change_the_test_set(animals: Path) -> None:
     for name in NEW:
         draw_noise(animals, name)
     forget_pictures()
-    fresh = pictures.open_source(str(animals))
+    fresh = open_source(str(animals))
     now = {fresh.class_names[c] for c in fresh.splits["test"]}
     assert now & set(kept(run)["splits"]["train"]) == {"fox", "gnu", "kite"}  # what a new division would do
     after = evaluate_run(run, [])

@@ -13,7 +13,7 @@ from innerloop.evaluation.episodes import Episodes, TaskKind
 from innerloop.experiment.pages import write_report as write_page
 from innerloop.experiment.recipe.protocols import is_own, own_evaluation
 from innerloop.experiment.run_evaluation import evaluate_run
-from innerloop.experiment.sweeps.table import SweptRun, table_of
+from innerloop.experiment.sweeps.table import SweepRun, table_of
 from innerloop.report.comparison_page import pair, seed_groups
 from innerloop.report.read_run import headline, load_run, others
 from innerloop.runs.progress import Progress
@@ -122,7 +122,7 @@ def test_seeds_judged_differently_are_not_taken_together(tmp_path: Path) -> None
 
 
 def test_a_sweep_compares_the_same_tasks_only() -> None:
-    def judged(settings: dict[str, Any], shots: int, level: float) -> SweptRun:
+    def judged(settings: dict[str, Any], shots: int, level: float) -> SweepRun:
         protocol = {"tasks": "few-shot", "data": "glyphs", "ways": 5, "shots": shots, "method": "protonet"}
         content = {
             "score": "accuracy",
@@ -132,7 +132,7 @@ def test_a_sweep_compares_the_same_tasks_only() -> None:
             "protocol": protocol,
         }
         drawn = Episodes("few-shot", (TaskKind(shots, 15, 5),), count=3, seed=0, pictures="of glyphs")
-        return SweptRun(settings, content, drawn)
+        return SweepRun(settings, content, drawn)
 
     rows = table_of([judged({"tasks.shots": 1}, 1, 0.5), judged({"tasks.shots": 5}, 5, 0.7)])
     assert rows[1].reason == "other episodes (shots 1 and 5)"

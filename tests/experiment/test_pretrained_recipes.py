@@ -14,7 +14,7 @@ from innerloop.classify import extract
 from innerloop.classify.files import backbone_of, load_model, run_backbone
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
-from innerloop.experiment import pretrained
+from innerloop.experiment import weights
 from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_network
 from innerloop.experiment.pictures import own_scale
@@ -25,7 +25,7 @@ from innerloop.experiment.recipe.trust import foreign_code
 from innerloop.experiment.run_data import seen_notes
 from innerloop.experiment.run_evaluation import evaluate_run
 from innerloop.experiment.training import train
-from innerloop.nets import backbone
+from innerloop.nets import backbone, pretrained
 from innerloop.runs.manifest import read_manifest
 from innerloop.testing.closeness import SINGLE_CHAINED, SINGLE_SUMMED
 from support.picture_runs import draw_splits
@@ -111,11 +111,11 @@ def test_what_has_been_seen_is_said() -> None:
 
 def test_weights_that_there_are_not(published: dict[str, Tensor]) -> None:
     params = {"head.weight": torch.zeros(5, 1280), "head.bias": torch.zeros(5)}
-    given = pretrained.pretrained_weights(KIND, params, ("head.weight", "head.bias"))
+    given = weights.pretrained_weights(KIND, params, ("head.weight", "head.bias"))
     assert given["head.weight"].shape == (5, 1280)
     assert torch.equal(given["stem.weight"], published["stem.weight"])
     with pytest.raises(UserError, match="brings its own weights"):
-        pretrained.pretrained_weights("hf:somebody/model", {}, ())
+        weights.pretrained_weights("hf:somebody/model", {}, ())
 
 
 def test_a_file_that_names_a_model_of_transformers_needs_trust() -> None:

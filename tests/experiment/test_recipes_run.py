@@ -36,7 +36,7 @@ from innerloop.runs.metrics import MetricsWriter, read_metrics
 from innerloop.runs.process import LOCK
 from innerloop.tasks import FAMILIES
 from innerloop.testing.closeness import assert_trees_equal
-from innerloop.training.execution.auto import Measured
+from innerloop.training.execution.auto import PlanChoice
 from innerloop.training.execution.plan import Plan
 from innerloop.training.state import group_of
 
@@ -142,7 +142,7 @@ def test_a_resumed_run_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def slow_plan(monkeypatch: pytest.MonkeyPatch, milliseconds: float) -> None:
     """``auto`` finds that a step takes this long."""
-    found = Measured(Plan("vmap", 2), {"vmap@2": milliseconds}, [])
+    found = PlanChoice(Plan("vmap", 2), {"vmap@2": milliseconds}, [])
     monkeypatch.setattr(plan_module, "choose_plan", lambda *a, **k: found)
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from innerloop.core.errors import UserError
 from innerloop.experiment.recipe.problems import allowed, known_settings
-from innerloop.experiment.recipe.schema import Model, Outer, Recipe, absent
+from innerloop.experiment.recipe.schema import ModelSettings, OuterSettings, Recipe, absent
 from innerloop.experiment.recipe.settings import (
     make_recipe,
     parse_assignments,
@@ -174,7 +174,7 @@ def test_all_broken_rules_are_told_at_once() -> None:
         "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number.",
     ]
     with pytest.raises(ValidationError) as caught:  # from Python as well
-        Recipe(model=Model(hidden=[0]), outer=Outer(objective="multitask"))
+        Recipe(model=ModelSettings(hidden=[0]), outer=OuterSettings(objective="multitask"))
     assert "model.hidden needs widths" in str(caught.value)
     assert "set tasks.n_tasks" in str(caught.value)
 

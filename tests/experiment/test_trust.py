@@ -15,7 +15,7 @@ from innerloop.cli.main import main
 from innerloop.core.importing import Trusted
 from innerloop.experiment.experiment import Experiment
 from innerloop.experiment.recipe.library import load_recipe, read_recipe
-from innerloop.experiment.recipe.schema import Model, Recipe
+from innerloop.experiment.recipe.schema import ModelSettings, Recipe
 from innerloop.experiment.recipe.settings import recipe_from_toml, recipe_to_toml
 from innerloop.experiment.recipe.trust import UntrustedCodeError, foreign_code
 from innerloop.experiment.resuming import resume
@@ -174,14 +174,14 @@ def test_what_the_user_names_is_imported_and_later_needs_trust(tmp_path: Path, f
 
 def test_a_recipe_made_in_code_says_what_it_trusts(tmp_path: Path, foreign: Foreign) -> None:
     first = load_recipe("sine-maml", [*TINY, f"run.folder={tmp_path / 'runs'}"])
-    text = first.model_copy(update={"model": Model(kind=NAMES["model.kind"], settings={"width": 4})})
+    text = first.model_copy(update={"model": ModelSettings(kind=NAMES["model.kind"], settings={"width": 4})})
     with pytest.raises(UntrustedCodeError):
         train(text, progress=False)
     with pytest.raises(UntrustedCodeError):
         Experiment(text)
     assert not foreign.was_imported()
     assert isinstance(Experiment(text, trust=True).recipe.model.kind, Trusted)
-    trusted = Model(kind=Trusted(NAMES["model.kind"]), settings={"width": 4})
+    trusted = ModelSettings(kind=Trusted(NAMES["model.kind"]), settings={"width": 4})
     own = first.model_copy(update={"model": trusted})
     run = train(own, progress=False).run
     assert foreign.was_imported()
@@ -255,7 +255,7 @@ def test_a_sweep_passes_on_the_trust_it_was_given_and_no_more(
 def test_models_of_timm_are_foreign_where_they_read_files(
     kind: str, settings: dict[str, Any], foreign_keys: set[str]
 ) -> None:
-    assert set(foreign_code(Recipe(model=Model(kind=kind, settings=settings)))) == foreign_keys
+    assert set(foreign_code(Recipe(model=ModelSettings(kind=kind, settings=settings)))) == foreign_keys
 
 
 def test_text_of_a_file_does_not_steer_the_terminal() -> None:

@@ -25,7 +25,7 @@ from innerloop.nets.mlp import mlp
 from innerloop.nets.network import apply
 from innerloop.testing.closeness import CHAINED, MULTIPLIED, assert_close
 from innerloop.theory.convergence import linear_loss, loss_bound, rates
-from innerloop.theory.spectra import depth_structure, inverse_gap, log_slope
+from innerloop.theory.kernels import depth_structure, inverse_gap, log_slope
 from oracles import metakernels as slow
 
 KERNEL = mlp_kernel(3)

@@ -23,7 +23,7 @@ from innerloop.experiment.learner import build_learner
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
 from innerloop.experiment.recipe.rules import unread
-from innerloop.experiment.recipe.schema import Inner
+from innerloop.experiment.recipe.schema import InnerSettings
 from innerloop.learners import LEARNERS, anil, boil, maml
 from innerloop.learners.orders import label_averaged, label_orders, relabelled
 from innerloop.learners.table import depends_on_order
@@ -205,7 +205,9 @@ def test_settings_that_are_not_read_are_told() -> None:
 @pytest.mark.parametrize("method", [name for name in LEARNERS if depends_on_order(name)])
 def test_every_learner_that_depends_on_the_order_can_be_averaged(method: str) -> None:
     case = labels()
-    learner = build_learner(Inner(method=method, lr=0.1, steps=2, loss=case.loss), case.network, 2, case.ways)
+    learner = build_learner(
+        InnerSettings(method=method, lr=0.1, steps=2, loss=case.loss), case.network, 2, case.ways
+    )
     params, buffers = problems.drawn(case.network)
     params, buffers = learner.init(params), learner.init_buffers(params, buffers)
     task, order = case.batch.to(dtype=torch.float64).task(0), torch.tensor([1, 2, 0])

@@ -21,7 +21,7 @@ from innerloop.experiment.learner import ARGUMENTS, build_learner
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import expected_protocol
-from innerloop.experiment.recipe.schema import Inner
+from innerloop.experiment.recipe.schema import InnerSettings
 from innerloop.experiment.training import train
 from innerloop.learners import (
     LEARNERS,
@@ -69,7 +69,7 @@ def test_a_factory_takes_what_its_entry_gives(name: str) -> None:
 @pytest.mark.parametrize("name", LEARNERS)
 def test_what_moves_is_what_the_entry_says(name: str) -> None:
     entry, case = LEARNERS[name], labels()
-    inner = Inner(method=name, lr=0.1, steps=2, loss=case.loss)
+    inner = InnerSettings(method=name, lr=0.1, steps=2, loss=case.loss)
     learner = build_learner(inner, case.network, 2, case.ways)
     params = learner.init(case.network.init(torch.Generator().manual_seed(0))[0])
     task = case.batch.task(0)
@@ -88,14 +88,14 @@ def test_what_moves_is_what_the_entry_says(name: str) -> None:
 
 def test_every_setting_of_the_inner_loop_is_read_by_some_learner() -> None:
     others = {"method", "split", "settings"}
-    for setting in Inner.model_fields.keys() - others:
+    for setting in InnerSettings.model_fields.keys() - others:
         assert any(reads(name, setting) for name in LEARNERS), setting
     stepping = [name for name in LEARNERS if reads(name, "test_steps")]
     assert [name for name in stepping if LEARNERS[name].held_by == "steps"] == list(GRADIENT)
 
 
 def test_choices_and_lists_follow_the_table() -> None:
-    assert get_args(get_args(Inner.model_fields["method"].annotation)[0]) == tuple(LEARNERS)
+    assert get_args(get_args(InnerSettings.model_fields["method"].annotation)[0]) == tuple(LEARNERS)
     assert GRADIENT == ("maml", "fomaml", "anil", "boil", "meta-sgd", "maml-lslr")
     assert (HEAD_ONLY, LEARNED) == (("anil",), ("meta-sgd", "maml-lslr"))
 

@@ -9,7 +9,7 @@ from innerloop.core.losses import get_loss, smoothed
 from innerloop.core.types import RaggedBatch, Task
 from innerloop.evaluation import evaluate
 from innerloop.experiment.learner import build_learner
-from innerloop.experiment.recipe.schema import Inner
+from innerloop.experiment.recipe.schema import InnerSettings
 from innerloop.learners import LEARNERS, episodic
 from innerloop.nets import mlp
 from innerloop.tasks import Sampler
@@ -40,7 +40,7 @@ BATCH = RaggedBatch(
 @pytest.mark.parametrize("name", FREE)
 def test_a_ragged_batch_is_its_tasks_one_at_a_time(name: str) -> None:
     entry, net = LEARNERS[name], mlp(4, [8, 6], WAYS, activation="tanh")
-    section = Inner(method=name, loss="cross-entropy")
+    section = InnerSettings(method=name, loss="cross-entropy")
     params, buffers = net.init(torch.Generator().manual_seed(0))
     start = {k: v.double() for k, v in params.items()}
     losses, scores, grads = [], [], []

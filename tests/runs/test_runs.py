@@ -20,7 +20,7 @@ import torch
 
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json, write_json_atomic, write_text_atomic
-from innerloop.core.interrupts import SIGNALS, held_interrupts, interrupt_when_told
+from innerloop.core.interrupts import SIGNALS, defer_interrupts, interrupt_on_signals
 from innerloop.runs import progress as progress_module
 from innerloop.runs.checkpoints import (
     DamagedCheckpointError,
@@ -28,7 +28,7 @@ from innerloop.runs.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from innerloop.runs.directory import create_run, find_run, list_runs
+from innerloop.runs.directory import RECIPE, create_run, find_run, list_runs
 from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter, read_metrics, truncate_after
 from innerloop.runs.progress import RunLog, progress
@@ -100,6 +100,14 @@ def test_runs_are_listed_by_age_and_found_by_prefix(tmp_path: Path) -> None:
     assert find_run("a/2026", tmp_path) == second
     assert find_run(str(second), Path("elsewhere")) == second
     assert find_run(str(second / "manifest.json"), Path("elsewhere")) == second
+
+
+def test_of_runs_of_one_second_the_last_is_the_one_that_began_last(tmp_path: Path) -> None:
+    for at, name in enumerate(("b", "a")):
+        run = make_run(tmp_path, name, 0, 1)
+        (run / RECIPE).touch()
+        os.utime(run / RECIPE, (100.0 + at / 10,) * 2)
+    assert find_run("last", tmp_path) == run
 
 
 def test_a_name_that_begins_another_is_still_found(tmp_path: Path) -> None:
@@ -423,7 +431,7 @@ def test_an_interrupt_waits_for_the_end_of_a_step(kind: signal.Signals) -> None:
     steps = []
 
     def train() -> None:
-        with held_interrupts() as check:
+        with defer_interrupts() as check:
             for step in range(5):
                 check()
                 if step == 2:
@@ -440,7 +448,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
     reached = []
 
     def train() -> None:
-        with held_interrupts():
+        with defer_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
             reached.append("after the first")
             os.kill(os.getpid(), signal.SIGINT)
@@ -452,13 +460,13 @@ def test_a_second_interrupt_does_not_wait() -> None:
 
 
 def test_an_interrupt_in_the_last_step_is_not_lost() -> None:
-    with pytest.raises(KeyboardInterrupt), held_interrupts():
+    with pytest.raises(KeyboardInterrupt), defer_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_other_threads_are_left_alone() -> None:
     def work() -> None:
-        with held_interrupts() as check:
+        with defer_interrupts() as check:
             check()
             done.append(True)
 
@@ -480,7 +488,7 @@ def test_an_interrupt_waits_for_the_end_of_an_import(
     before = {number: signal.getsignal(number) for number in SIGNALS}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        interrupt_when_told()
+        interrupt_on_signals()
         with pytest.raises(KeyboardInterrupt):
             _import_and_wait()
     finally:

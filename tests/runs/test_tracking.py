@@ -17,7 +17,7 @@ from innerloop.experiment.resuming import resume
 from innerloop.experiment.training import train
 from innerloop.runs.manifest import read_manifest
 from innerloop.runs.metrics import MetricsWriter
-from innerloop.runs.tracking import Tracked, check_followers
+from innerloop.runs.tracking import TrackerRun, check_followers
 
 TRACKERS = ("trackio", "wandb")
 FAKE = '''
@@ -74,8 +74,8 @@ def calls(tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     return read
 
 
-def known(tracker: str, folder: Path, said: list[str], resumed: bool = False) -> Tracked:
-    return Tracked(tracker, "mine", "sine-1-s0", {"inner": {"lr": 0.1}}, folder, resumed, said.append)
+def known(tracker: str, folder: Path, said: list[str], resumed: bool = False) -> TrackerRun:
+    return TrackerRun(tracker, "mine", "sine-1-s0", {"inner": {"lr": 0.1}}, folder, resumed, said.append)
 
 
 def small(tmp_path: Path, tracker: str, *settings: str) -> Recipe:

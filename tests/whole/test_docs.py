@@ -13,7 +13,7 @@ from innerloop.cli.main import GROUPS, VERBS
 from innerloop.core.losses import LOSSES
 from innerloop.experiment.recipe.library import load_recipe, shipped_names
 from innerloop.experiment.recipe.problems import allowed, known_settings, show
-from innerloop.experiment.recipe.schema import Outer
+from innerloop.experiment.recipe.schema import OuterSettings
 from innerloop.learners import LEARNERS, taxonomy
 from innerloop.learners.objectives.base import OBJECTIVES, objectives
 from innerloop.nets.norms import NORM_POLICIES
@@ -168,7 +168,7 @@ def test_the_tables_of_learners_are_those_of_the_code():
 
 
 def test_objectives_of_the_table_are_those_of_recipes_and_exist():
-    assert set(OBJECTIVES) == set(get_args(Outer.model_fields["objective"].annotation))
+    assert set(OBJECTIVES) == set(get_args(OuterSettings.model_fields["objective"].annotation))
     for entry in OBJECTIVES.values():
         assert (ROOT / "src" / "innerloop" / entry.code).is_file()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from innerloop.choose.estimates import HardnessPart, LandscapePart, RatePart
 from innerloop.choose.method_race import RETRY, MethodRace
 from innerloop.choose.problem import AdviceProblem, normalised_together
-from innerloop.choose.race import Racer, enough, is_beyond_chance, lead
+from innerloop.choose.race import Racer, budget_text, is_beyond_chance, lead
 from innerloop.core.files import write_text_atomic
 from innerloop.core.formatting import difference_text, duration, score_text
 from innerloop.core.statistics import Interval, mean_interval
@@ -189,7 +189,7 @@ def in_order(rows: Sequence[Row], better: int) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def ahead_of(first: Row, second: Row, better: int) -> Interval | None:
+def row_lead(first: Row, second: Row, better: int) -> Interval | None:
     """By how much one row is better than another, task by task; None where they have no tasks in common."""
     return lead(first.scores, second.scores, better) if first.fresh and second.fresh else None
 
@@ -225,11 +225,11 @@ def score_words(problem: AdviceProblem, row: Row) -> str:
 
 def sureness_of(problem: AdviceProblem, rows: Sequence[Row], race: MethodRace) -> tuple[str, bool]:
     """How sure the choice is, in one sentence, and whether it is beyond chance on these tasks."""
-    chosen, others = rows[0], [row for row in rows[1:] if ahead_of(rows[0], row, problem.better) is not None]
+    chosen, others = rows[0], [row for row in rows[1:] if row_lead(rows[0], row, problem.better) is not None]
     if not others:
         return "Nothing else was judged on the same tasks, so that there is no comparison.", False
     second = others[0]
-    gap = ahead_of(chosen, second, problem.better)
+    gap = row_lead(chosen, second, problem.better)
     assert gap is not None
     decided = is_beyond_chance(gap)
     told = f"It leads {second.words} by {lead_text(problem.score, gap)} on the same tasks"
@@ -261,7 +261,7 @@ def reasons_of(
     told, trained = [], [row for row in rows if row.kind == "trained" and row.score is not None]
     floor = next((row for row in rows if row.kind != "trained" and row.score is not None), None)
     best = trained[0] if trained else None
-    gap = ahead_of(best, floor, problem.better) if best and floor else None
+    gap = row_lead(best, floor, problem.better) if best and floor else None
     if best and floor and gap:
         word = "better than" if is_beyond_chance(gap) else "not clearly better than"
         behind = gap._replace(mean=-gap.mean)
@@ -274,7 +274,7 @@ def reasons_of(
         )
     cheap = [row for row in trained[1:] if row.fresh and _is_much_cheaper(row, best)]
     for row in cheap:
-        close = ahead_of(best, row, problem.better) if best else None
+        close = row_lead(best, row, problem.better) if best else None
         if best and close and not is_beyond_chance(close):
             told.append(
                 f"{row.words} cannot be told apart from {best.words} on these tasks, and its whole training "
@@ -324,7 +324,7 @@ def recommend(
     problem: AdviceProblem, rows: Sequence[Row], went: MethodRace, run: Path, missing: str
 ) -> Recommendation:
     """What to do; only a larger budget where a pretrained network is there that was not evaluated."""
-    chosen, budget = choice(rows), enough(went.needed or RETRY * problem.asked.settings.seconds)
+    chosen, budget = choice(rows), budget_text(went.needed or RETRY * problem.asked.settings.seconds)
     again = f"innerloop advise {shlex.quote(problem.asked.source)} budget={budget}"
     if missing:
         return Recommendation(

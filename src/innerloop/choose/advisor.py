@@ -25,12 +25,12 @@ from innerloop.choose.advice import (
 from innerloop.choose.baselines import (
     MOST,
     FreshTasks,
+    evaluate_pretrained,
     ground_of,
     installed_backbone,
     pool_order,
-    pretrained,
-    untrained,
-    usable,
+    task_pictures,
+    untrained_baselines,
 )
 from innerloop.choose.estimates import (
     HardnessPart,
@@ -42,7 +42,7 @@ from innerloop.choose.estimates import (
 )
 from innerloop.choose.method_race import RETRY, race_methods, time_left
 from innerloop.choose.problem import AdviceProblem, pose_advice
-from innerloop.choose.race import FRESH_SEED, enough, too_small
+from innerloop.choose.race import FRESH_SEED, budget_error, budget_text
 from innerloop.choose.request import Request, read_advise
 from innerloop.choose.session import (
     ADVISE,
@@ -166,7 +166,7 @@ def _ending(asked: Request[AdviseSettings], starting: float) -> float:
     if (1 + ENDING_START) * starting > settings.seconds:
         raise UserError(
             f"budget={settings.budget} is too small: this machine is so busy that starting alone took "
-            f"{duration(round(starting))}: set budget={enough(RETRY * starting)} or more."
+            f"{duration(round(starting))}: set budget={budget_text(RETRY * starting)} or more."
         )
     return max(ENDING + ENDING_SHARE * settings.seconds, ENDING_START * starting)
 
@@ -177,7 +177,7 @@ def _carry_on(
     asked = problem.asked
     lines = (*asked.lines, *(f"warning: {note}" for note in asked.notes))
     with open_session(run, f"{ADVISE} {asked.source}", workers, lines, show=show, started=started) as session:
-        advice = _advised(problem, session._replace(spent=session.spent + end))
+        advice = _make_advice(problem, session._replace(spent=session.spent + end))
         advice = advice._replace(seconds=session.seconds)
         finish(run, advice.as_dict())
     return advice
@@ -191,13 +191,13 @@ def _read_pictures(asked: Request[AdviseSettings], clock: Callable[[], float]) -
         if done and clock() > seconds:
             reading = (clock() - before) * total / done
             needed = min(RETRY * seconds, before + reading) + seconds  # of the first few little can be told
-            raise too_small(asked.settings.budget, needed, f"reading {total:,} pictures and advice")
+            raise budget_error(asked.settings.budget, needed, f"reading {total:,} pictures and advice")
 
     if asked.kind == "pictures":
         open_pictures(asked.recipe.data, check)
 
 
-def _advised(problem: AdviceProblem, session: Session) -> Advice:
+def _make_advice(problem: AdviceProblem, session: Session) -> Advice:
     backbone, seconds = _backbone(problem), problem.asked.settings.seconds
     episodes = int(min(MOST_TASKS, max(FEWEST_TASKS, seconds)))
     ground = ground_of(problem, episodes, FRESH_SEED, session.here)
@@ -209,7 +209,7 @@ def _advised(problem: AdviceProblem, session: Session) -> Advice:
     if not rows:
         raise UserError(
             f"budget={problem.asked.settings.budget} is too small for any evaluation here: set "
-            f"budget={enough(RETRY * seconds)} or more."
+            f"budget={budget_text(RETRY * seconds)} or more."
         )
     rate, hard, landscape = _estimates(problem, session)
     return Advice(
@@ -257,14 +257,14 @@ def _pretrained_first(
         return ground, [], []
     pictures = ground.whole.pictures
     order = pool_order(ground.recipe, pictures)
-    few = usable(ground.recipe, pictures, order[:MOST])
-    ground = ground._replace(pool=few or usable(ground.recipe, pictures, order))
+    few = task_pictures(ground.recipe, pictures, order[:MOST])
+    ground = ground._replace(pool=few or task_pictures(ground.recipe, pictures, order))
     if backbone is None:
         return ground, [], []
     session.say(f"features of {backbone}")
     left = time_left(problem, session)
     try:
-        ground, row = pretrained(problem, ground, backbone, BACKBONE_SHARE * left(), left)
+        ground, row = evaluate_pretrained(problem, ground, backbone, BACKBONE_SHARE * left(), left)
     except UserError as error:
         return ground, [], [str(error)]
     return ground, [row] if row else [], [] if row else [f"{backbone} was not evaluated: no time was left"]
@@ -272,7 +272,7 @@ def _pretrained_first(
 
 def _plain_rows(problem: AdviceProblem, session: Session, ground: FreshTasks) -> tuple[list[Row], list[str]]:
     """Rows of what needs no training, and what there was no time for."""
-    ways, alone = untrained(problem), ground._replace(plan=Plan("loop", 1))
+    ways, alone = untrained_baselines(problem), ground._replace(plan=Plan("loop", 1))
     found = _in_time([(of, (problem, alone)) for of in ways.values()], problem, session)
     missing = [f"{WORDS.get(name, name)} was not evaluated: no time was left" for name in ways]
     return [*found.values()], [words for place, words in enumerate(missing) if place not in found]

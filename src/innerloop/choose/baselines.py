@@ -19,7 +19,7 @@ from torch import Tensor
 
 from innerloop.choose.advice import Row
 from innerloop.choose.problem import AdviceProblem
-from innerloop.choose.trials import on_pilot_tasks, pooled
+from innerloop.choose.trials import pool_tasks, with_pilot_tasks
 from innerloop.classify.backbone_evaluation import evaluate_backbone
 from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.classify.features import extract
@@ -61,7 +61,7 @@ class FreshTasks(NamedTuple):
     @property
     def data(self) -> Data:
         """Tasks of the pool."""
-        return pooled(self.whole, self.pool) if self.pool else self.whole
+        return pool_tasks(self.whole, self.pool) if self.pool else self.whole
 
 
 def ground_of(problem: AdviceProblem, episodes: int, seed: int, threads: int) -> FreshTasks:
@@ -70,11 +70,11 @@ def ground_of(problem: AdviceProblem, episodes: int, seed: int, threads: int) ->
     if problem.queries is not None:
         judged = recipe.eval.model_copy(update={"queries": problem.queries})
         recipe = recipe.model_copy(update={"eval": judged})
-    recipe = on_pilot_tasks(recipe, seed)
+    recipe = with_pilot_tasks(recipe, seed)
     return FreshTasks(recipe, episodes, Plan("loop", threads))
 
 
-def untrained(problem: AdviceProblem) -> dict[str, Callable[[AdviceProblem, FreshTasks], Row]]:
+def untrained_baselines(problem: AdviceProblem) -> dict[str, Callable[[AdviceProblem, FreshTasks], Row]]:
     """Trivial baselines by name: for pictures pixels, colours and untrained features; for numbers means."""
     if problem.asked.kind == "pictures":
         fixed = {"pixels": partial(_of_pictures, "pixels"), "colours": partial(_of_pictures, "colours")}
@@ -163,7 +163,7 @@ def _of_a_class(recipe: Recipe) -> int:
     return max(kind.shots + kind.queries for kind in build_kinds(recipe, training=False))
 
 
-def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[int, ...]:
+def task_pictures(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[int, ...]:
     """Those of some pictures that tasks can be drawn from; none where they do not suffice for a task."""
     classes = (np.searchsorted(source.starts, np.array(rows, np.int64), "right") - 1).tolist()
     enough, counts = _of_a_class(recipe), Counter(classes)
@@ -176,7 +176,7 @@ def usable(recipe: Recipe, source: ImageSource, rows: Sequence[int]) -> tuple[in
     return kept
 
 
-def looked_at(
+def affordable_pictures(
     backbone: Backbone, ground: FreshTasks, source: ImageSource, share: float, left: Callable[[], float]
 ) -> tuple[int, ...]:
     """Pictures whose features were computed, or kept before, within a share of the time; empty if too few."""
@@ -184,12 +184,12 @@ def looked_at(
     rows: list[int] = []
     step = BATCH * ground.plan.threads
     for start in range(0, len(ground.pool), step):
-        if left() <= 0 or (left() <= end and usable(ground.recipe, source, rows)):
+        if left() <= 0 or (left() <= end and task_pictures(ground.recipe, source, rows)):
             break
         some = ground.pool[start : start + step]
         compute(list(_items(source, ground.recipe, some)))
         rows += some
-    return usable(ground.recipe, source, rows)
+    return task_pictures(ground.recipe, source, rows)
 
 
 def _items(source: ImageSource, recipe: Recipe, rows: Sequence[int]) -> Iterator[Any]:
@@ -202,12 +202,12 @@ def _folder(recipe: Recipe) -> Any:
     return None if recipe.data.rotations else own_folder(recipe.data.name)
 
 
-def pretrained(
+def evaluate_pretrained(
     problem: AdviceProblem, ground: FreshTasks, name: str, share: float, left: Callable[[], float]
 ) -> tuple[FreshTasks, Row | None]:
     """A pretrained network with a logistic head on tasks of as many pictures as the time allows."""
     started, backbone, source = time.perf_counter(), open_backbone(name), ground.whole.pictures
-    rows = looked_at(backbone, ground, source, share, left)
+    rows = affordable_pictures(backbone, ground, source, share, left)
     if not rows:
         return ground, None
     ground = ground._replace(pool=rows)

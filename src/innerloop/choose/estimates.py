@@ -126,7 +126,7 @@ def rate_part(problem: AdviceProblem) -> RatePart:
         advice = advice_for(build(recipe), tasks=TASKS)
     except UserError as error:
         return RatePart(False, str(error).splitlines()[0])
-    return _told(problem, recipe, advice)
+    return _rate_part_of(problem, recipe, advice)
 
 
 def _of_the_rate(problem: AdviceProblem) -> Recipe:
@@ -146,7 +146,7 @@ def _has_a_rate(recipe: Recipe) -> bool:
     return recipe.inner.method in ("maml", "fomaml")
 
 
-def _told(problem: AdviceProblem, recipe: Recipe, advice: RateAdvice) -> RatePart:
+def _rate_part_of(problem: AdviceProblem, recipe: Recipe, advice: RateAdvice) -> RatePart:
     given = problem.recipe.inner.lr if problem.asked.named else None
     same = problem.recipe.inner.method == recipe.inner.method
     warning = warning_for(given, advice) if isinstance(given, float) and same else None

@@ -12,17 +12,17 @@ from innerloop.choose.race import (
     RacePlan,
     Racer,
     Rungs,
-    enough,
-    halved,
+    budget_error,
+    budget_text,
+    halving,
     judge_fresh,
     place,
     plan_rungs,
     run_race,
     shortest_race,
-    too_small,
 )
 from innerloop.choose.session import Session
-from innerloop.choose.trials import MOST_TIMED, Costs, Trial, decided, measure_recipes, shorten
+from innerloop.choose.trials import MOST_TIMED, Costs, Trial, decide_once, measure_recipes, shorten
 from innerloop.core.errors import UserError
 
 LAST = 2
@@ -46,7 +46,7 @@ def race_methods(
     problem: AdviceProblem, session: Session, reserve: float = 0.0, fresh: int = 0, pool: tuple[int, ...] = ()
 ) -> MethodRace:
     """Trains and judges within what is left of the budget; what runs when it is over is ended."""
-    plan = decided(session.run, "plan", lambda: _decide(problem, session, reserve))
+    plan = decide_once(session.run, "plan", lambda: _decide(problem, session, reserve))
     rungs = Rungs(plan["fields"], plan["seconds"], plan["episodes"])
     costs = {name: Costs(*values) for name, values in plan["costs"].items()}
     racers = [Racer(e, [], costs[e.name]) for e in problem.entrants if e.name in costs]
@@ -127,7 +127,7 @@ def _decide(problem: AdviceProblem, session: Session, reserve: float) -> dict[st
 
 def plan_methods(costs: Sequence[Costs], workers: int, seconds: float) -> Rungs | None:
     """The longest race of as many methods, half of which go on until two are left."""
-    return plan_rungs(halved(len(costs), last=LAST), costs, workers, seconds)
+    return plan_rungs(halving(len(costs), last=LAST), costs, workers, seconds)
 
 
 def _no_race(
@@ -137,16 +137,16 @@ def _no_race(
     settings = problem.asked.settings
     needed = RETRY * settings.seconds
     if costs:  # what comes after has its share of any budget
-        fields = halved(len(costs), last=LAST)
+        fields = halving(len(costs), last=LAST)
         shortly = session.seconds + shortest_race(fields, [*costs.values()], session.workers)
         needed = shortly / (1 - reserve / settings.seconds)
     names = [*costs] or [entrant.name for entrant in problem.entrants]
     what = f"a race of {', '.join(names)}" if len(names) > 1 else names[0]
-    small = too_small(settings.budget, needed, what)
+    small = budget_error(settings.budget, needed, what)
     if not costs:
         small = UserError(
             f"budget={settings.budget} is too small for {what}: no time was left to measure what their steps "
-            f"take; set budget={enough(needed)} or more."
+            f"take; set budget={budget_text(needed)} or more."
         )
     if settings.methods or problem.asked.kind == "labels":
         raise small

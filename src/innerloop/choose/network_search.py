@@ -17,7 +17,8 @@ from innerloop.choose.race import (
     RacePlan,
     Racer,
     Rungs,
-    halved,
+    budget_error,
+    halving,
     in_steps,
     is_beyond_chance,
     judge_fresh,
@@ -27,13 +28,12 @@ from innerloop.choose.race import (
     run_race,
     shortest_race,
     standing,
-    too_small,
 )
 from innerloop.choose.request import Request
 from innerloop.choose.session import Session, Workers, begin, finish, open_session, open_workers, reopen
 from innerloop.choose.settings import SearchSettings, SpaceSettings, ValidateSettings
 from innerloop.choose.shortlist import TIMED, Ranking, own_scores, random_field, rank_candidates
-from innerloop.choose.trials import MOST_TIMED, Costs, Trial, decided, measure_recipes, shorten
+from innerloop.choose.trials import MOST_TIMED, Costs, Trial, decide_once, measure_recipes, shorten
 from innerloop.choose.validation import ScoreValidation, validate_scores
 from innerloop.core.errors import UserError
 from innerloop.core.files import write_text_atomic
@@ -290,7 +290,7 @@ def _answer(
 def race_networks(problem: SearchProblem, settings: SearchSettings, session: Session) -> NetworkRace:
     """Ranks, trains, and chooses: the best by the score, and random ones of the same size."""
     ranking = rank_candidates(problem, settings, session)
-    plan = decided(session.run, "plan", lambda: _decide(problem, settings, session, ranking))
+    plan = decide_once(session.run, "plan", lambda: _decide(problem, settings, session, ranking))
     rungs, k = Rungs(plan["fields"], plan["steps"], plan["episodes"]), int(plan["k"])
     best = ranking.order[:k]
     fields = {"score": best, "random": random_field(problem.space, problem.seed, best, plan["extra"])}
@@ -305,7 +305,7 @@ def race_networks(problem: SearchProblem, settings: SearchSettings, session: Ses
         f"{k} of {len(ranking.order)} candidates by {by}, and {len(racers) - k} random ones; rungs of "
         f"{', '.join(map(str, rungs.lengths))} steps, {rungs.episodes} validation tasks"
     )
-    racers = _raced(problem, session, rungs, racers)
+    racers = _race(problem, session, rungs, racers)
     end = ending_of(*(racer for racer in racers if racer.fresh is not None))
     recipe = session.run / CHOSEN
     _write_recipe(problem, end.chosen, recipe, settings)
@@ -345,16 +345,16 @@ def _decide(
     for k in wanted:
         extra = _extra(k, costs, ranking.seconds, left * workers)
         for more in {extra: None, 0: None}:
-            fields, forced = halved(k, k + more), bool(settings.steps)
+            fields, forced = halving(k, k + more), bool(settings.steps)
             planned = plan_rungs(fields, [costs], workers, left, episodes=episodes, forced=forced)
             if planned is not None:
                 rungs = in_steps(planned, costs.step, settings.steps)
                 kept = {"fields": fields, "steps": rungs.lengths, "episodes": rungs.episodes}
                 return {**kept, "k": k, "extra": more, "seconds_of": costs._asdict()}
     k = settings.k or 1
-    needed = session.seconds + shortest_race(halved(k, k), [costs], workers, episodes)
+    needed = session.seconds + shortest_race(halving(k, k), [costs], workers, episodes)
     what = "one candidate and a random one" if k == 1 else f"{k} candidates and {k} random ones"
-    raise too_small(settings.budget, needed, what, ", or a lower k=" if k > 1 else "")
+    raise budget_error(settings.budget, needed, what, ", or a lower k=" if k > 1 else "")
 
 
 def _extra(k: int, costs: Costs, scoring: float, race: float) -> int:
@@ -363,7 +363,7 @@ def _extra(k: int, costs: Costs, scoring: float, race: float) -> int:
     return min(k, int(scoring / max(each, costs.step)))
 
 
-def _raced(problem: SearchProblem, session: Session, rungs: Rungs, racers: list[Racer]) -> list[Racer]:
+def _race(problem: SearchProblem, session: Session, rungs: Rungs, racers: list[Racer]) -> list[Racer]:
     """Trains rung by rung; the last of each field are judged on fresh tasks."""
     steps = [int(length) for length in rungs.lengths]
 

@@ -16,13 +16,13 @@ from innerloop.choose.settings import YOURS, AdviseSettings, SpaceSettings
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.data.source import ImageSource
-from innerloop.evaluation.protocol import kind_of
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
-from innerloop.experiment.recipe.fitted import learns_by_heart
+from innerloop.experiment.recipe.picture_fit import learns_by_heart
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.nets.norms import kind_of
 from innerloop.tasks.few_shot import split_classes
 
 QUERIES = 5
@@ -220,7 +220,7 @@ def pose_search(asked: Request[SpaceSettings]) -> SearchProblem:
     What does not fit is refused before anything is written.
     """
     source = build_source(asked.recipe)
-    recipe = _fitted(asked, source)
+    recipe = _fit_recipe(asked, source)
     _, height, width, channels = source.images.shape
     if height != width:
         raise UserError(f"networks take square pictures, these are {height}×{width}: set data.size={height}.")
@@ -233,7 +233,7 @@ def pose_search(asked: Request[SpaceSettings]) -> SearchProblem:
     return SearchProblem(recipe, space, draws, recipe.run.seed)
 
 
-def _fitted(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
+def _fit_recipe(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
     """How candidates are trained: many pictures of a class as one classifier, few classes in small tasks."""
     recipe, classes = asked.recipe, split_classes(source, "train")
     if TRAINING in asked.free and min(np.diff(source.starts)[classes], default=0) >= MANY_PICTURES:

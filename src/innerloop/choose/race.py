@@ -97,12 +97,12 @@ class Rungs(NamedTuple):
     episodes: int
 
 
-def halved(*fields: int, last: int = 1) -> list[list[int]]:
+def halving(*fields: int, last: int = 1) -> list[list[int]]:
     """Every field at every rung, until at most ``last`` of each are left.
 
-    >>> halved(4, 5)
+    >>> halving(4, 5)
     [[4, 5], [2, 3], [1, 2], [1, 1]]
-    >>> halved(7, last=2)
+    >>> halving(7, last=2)
     [[7], [4], [2]]
     """
     rungs = [[*fields]]
@@ -148,10 +148,10 @@ def plan_rungs(
     ``episodes`` are taken as they are where they are asked for; ``forced`` plans one that takes longer.
 
     >>> costs = [Costs(0.02, 0.004, 0.1)] * 4
-    >>> plan = plan_rungs(halved(4, last=2), costs, 2, 30.0)
+    >>> plan = plan_rungs(halving(4, last=2), costs, 2, 30.0)
     >>> plan.fields, [round(s, 1) for s in plan.lengths], plan.episodes
     ([[4], [2]], [7.5, 15.1], 200)
-    >>> plan_rungs(halved(4, last=2), costs, 2, 2.0) is None
+    >>> plan_rungs(halving(4, last=2), costs, 2, 2.0) is None
     True
     """
     work, left, cost = _work(fields, workers, fresh), CAUTION * seconds, mean_costs(costs)
@@ -166,7 +166,7 @@ def plan_rungs(
 def in_steps(rungs: Rungs, step: float, last: int | None = None) -> Rungs:
     """The same race, with as many meta-steps for all as its seconds allow, or ``last`` at its last rung.
 
-    >>> seconds = plan_rungs(halved(2, 2), [Costs(0.05, 0.01, 0.0)], 2, 31.0)
+    >>> seconds = plan_rungs(halving(2, 2), [Costs(0.05, 0.01, 0.0)], 2, 31.0)
     >>> in_steps(seconds, 0.05)
     Rungs(fields=[[2, 2], [1, 1]], lengths=[139, 278], episodes=139)
     """
@@ -190,18 +190,18 @@ def shortest_race(
     return (training + judging + work.builds * cost.build) / CAUTION
 
 
-def too_small(budget: str, needed: float, what: str, fewer: str = "") -> UserError:
+def budget_error(budget: str, needed: float, what: str, fewer: str = "") -> UserError:
     """A budget that does not suffice: what would."""
     return UserError(
         f"budget={budget} is too small for {what}, which take about {duration(round(needed))} here: set "
-        f"budget={enough(needed)} or more{fewer}."
+        f"budget={budget_text(needed)} or more{fewer}."
     )
 
 
-def enough(needed: float) -> str:
+def budget_text(needed: float) -> str:
     """A budget of so many seconds or a little more, as it is typed.
 
-    >>> enough(42.0), enough(303.2)
+    >>> budget_text(42.0), budget_text(303.2)
     ('50s', '6m')
     """
     return f"{math.ceil(needed / 60)}m" if needed > 90 else f"{10 * math.ceil(needed / 10)}s"

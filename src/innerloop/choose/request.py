@@ -14,7 +14,7 @@ from innerloop.core.errors import Problems, UserError
 from innerloop.core.importing import Trusted
 from innerloop.core.paths import user_path
 from innerloop.experiment.recipe.flat import flat_reading
-from innerloop.experiment.recipe.library import Named, fitted_recipe, load_recipe, named
+from innerloop.experiment.recipe.library import ProblemName, fitted_recipe, load_recipe, named
 from innerloop.experiment.recipe.problems import allowed, settings_of
 from innerloop.experiment.recipe.rules import PICTURES as PICTURE_FAMILIES
 from innerloop.experiment.recipe.rules import unread
@@ -93,7 +93,7 @@ def read_advise(source: str, items: Sequence[str], *, trust: bool = False) -> Re
     """What ``innerloop advise SOURCE ITEMS…`` means."""
     problems, recipe, lines = Problems(), None, list[str]()
     own, of_recipe = _divided(items)
-    what = Named("recipe", source)
+    what = ProblemName("recipe", source)
     with problems.collect():
         _refuse_settings_first(source, "advise", "a recipe, a dataset or a folder")
         what = named(source)
@@ -154,7 +154,7 @@ def _divided_search(items: Sequence[str]) -> tuple[list[str], list[str]]:
     return _divided(whole, "space")
 
 
-def _advised_recipe(what: Named, items: Sequence[str], trust: bool) -> tuple[Recipe, list[str]]:
+def _advised_recipe(what: ProblemName, items: Sequence[str], trust: bool) -> tuple[Recipe, list[str]]:
     if what.kind == "recipe":
         return load_recipe(what.name, items, trust=trust), []
     if what.kind == "pictures":

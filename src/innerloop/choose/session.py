@@ -23,7 +23,7 @@ from innerloop.core.files import write_json_atomic
 from innerloop.core.resources import available_cores
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.trust import admit
-from innerloop.experiment.session import ending
+from innerloop.experiment.session import record_end
 from innerloop.report.page import write_page
 from innerloop.runs.directory import create_run
 from innerloop.runs.executors import open_executor, slots
@@ -161,7 +161,7 @@ def open_session(
         return time.monotonic() - started
 
     session = Session(run, workers.number, spent, clock, teller.line, counting, workers.executor)
-    with ending(run, log, teller):
+    with record_end(run, log, teller):
         for line in (f"run: {run}", *lines):
             teller.line(line)
         try:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from innerloop.choose.methods import NUMBERS, PICTURES
 from innerloop.choose.scores.score_table import SCORES
 from innerloop.core.errors import did_you_mean
-from innerloop.experiment.recipe.flat import Budgeted
+from innerloop.experiment.recipe.flat import BudgetSettings
 from innerloop.experiment.recipe.rules import Rules
 
 SpaceName = Literal["cells", "convnet"]
@@ -84,10 +84,10 @@ def _variants_exist(s: SpaceSettings) -> str | None:
     return "\n".join(words) or None
 
 
-class SpaceSettings(Budgeted):
+class SpaceSettings(BudgetSettings):
     """What a search and its validation both take."""
 
-    RULES: ClassVar[Rules] = (*Budgeted.RULES, _variants_exist)
+    RULES: ClassVar[Rules] = (*BudgetSettings.RULES, _variants_exist)
 
     space: SpaceSection = Cells()
     repeats: int = Field(3, ge=1, description="draws of weights and tasks over which a score is averaged")
@@ -195,10 +195,10 @@ def _methods_exist(s: AdviseSettings) -> str | None:
     return f"methods: there is no method '{unknown[0]}'{hint}; there are {', '.join(known)}."
 
 
-class AdviseSettings(Budgeted):
+class AdviseSettings(BudgetSettings):
     """Keys of ``innerloop advise``."""
 
-    RULES: ClassVar[Rules] = (*Budgeted.RULES, _methods_exist)
+    RULES: ClassVar[Rules] = (*BudgetSettings.RULES, _methods_exist)
 
     budget: str = Field("60s", description="time for everything: 60s, 5m, 1h")
     methods: list[str] | None = Field(

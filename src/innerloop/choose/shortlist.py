@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from innerloop.choose.architectures.measure import read_kept
+from innerloop.choose.architectures.measure import read_measurements
 from innerloop.choose.architectures.prune import foreseen_seconds
 from innerloop.choose.architectures.ranking import (
     Scores,
@@ -17,11 +17,11 @@ from innerloop.choose.architectures.ranking import (
 from innerloop.choose.architectures.search import find_method, search
 from innerloop.choose.architectures.space import Space, random_of_size
 from innerloop.choose.problem import SearchProblem
-from innerloop.choose.race import too_small
+from innerloop.choose.race import budget_error
 from innerloop.choose.scores.sizes import count_parameters
 from innerloop.choose.session import Session
 from innerloop.choose.settings import SUMS, SearchSettings
-from innerloop.choose.trials import decided
+from innerloop.choose.trials import decide_once
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
 from innerloop.core.random import derive_seed
@@ -64,7 +64,7 @@ def rank_candidates(problem: SearchProblem, settings: SearchSettings, session: S
     """Candidates by ``method=``, the best first."""
     if settings.method == "shortlist":
         return _scored_pool(problem, settings, session)
-    decided(session.run, "pruning", lambda: {"seconds": _fits(problem, settings, session)})
+    decide_once(session.run, "pruning", lambda: {"seconds": _fits(problem, settings, session)})
     pruned = search(
         settings.method,
         problem.space,
@@ -83,9 +83,9 @@ def _seconds_of_scoring(session: Session) -> float:
     """Of all measurements until now, those before an interruption too; asked again, it is the same."""
 
     def total() -> dict[str, float]:
-        return {"seconds": sum(m.seconds for m in read_kept(session.measured).values())}
+        return {"seconds": sum(m.seconds for m in read_measurements(session.measured).values())}
 
-    return float(decided(session.run, "scoring", total)["seconds"])
+    return float(decide_once(session.run, "scoring", total)["seconds"])
 
 
 def _fits(problem: SearchProblem, settings: SearchSettings, session: Session) -> float:
@@ -96,13 +96,13 @@ def _fits(problem: SearchProblem, settings: SearchSettings, session: Session) ->
     if needed > MOST_PRUNING * settings.seconds:
         whole = session.seconds + needed / MOST_PRUNING
         what = f"method={settings.method} and a pilot"
-        raise too_small(settings.budget, whole, what, ", or method=shortlist")
+        raise budget_error(settings.budget, whole, what, ", or method=shortlist")
     return needed
 
 
 def _scored_pool(problem: SearchProblem, settings: SearchSettings, session: Session) -> Ranking:
     """Random candidates ranked by the score; as many as a quarter of the budget allows, unless told."""
-    size = decided(session.run, "pool", lambda: {"pool": _pool_size(problem, settings, session)})["pool"]
+    size = decide_once(session.run, "pool", lambda: {"pool": _pool_size(problem, settings, session)})["pool"]
     pool = random_pool(problem.space, size, problem.seed)
     scores = own_scores(problem, settings, session, pool)
     return Ranking(

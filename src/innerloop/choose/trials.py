@@ -111,12 +111,12 @@ def run_trial(
     ``parts``, ``plan`` and ``test_steps`` are handed in where they are not those of the trial's recipe.
     """
     if trial.file.is_file():
-        return _kept(trial.file)
+        return _read_result(trial.file)
     trial.folder.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     parts = parts or _parts(trial)
     plan = plan or _plan(parts)
-    state = _trained(parts, trial, plan)
+    state = _train(parts, trial, plan)
     trained = time.perf_counter()
     judged = _on_pool(parts, trial.pool)
     scores = [] if state is None else _scores(judged, state, trial.episodes, plan, test_steps)
@@ -155,7 +155,7 @@ def run_trials(
     return [results.get(place) for place in range(len(trials))]
 
 
-def _kept(file: Path) -> TrialResult:
+def _read_result(file: Path) -> TrialResult:
     try:
         return TrialResult(**read_json(file))
     except TypeError:
@@ -163,11 +163,11 @@ def _kept(file: Path) -> TrialResult:
 
 
 def _parts(trial: Trial) -> Parts:
-    judged = on_pilot_tasks(make_recipe(trial.recipe), trial.seed)
+    judged = with_pilot_tasks(make_recipe(trial.recipe), trial.seed)
     return Parts(judged, _data(judged))
 
 
-def on_pilot_tasks(recipe: Recipe, seed: int) -> Recipe:
+def with_pilot_tasks(recipe: Recipe, seed: int) -> Recipe:
     """The recipe with the held-out tasks that trials of this seed are judged on."""
     drawn = derive_seed(recipe.eval.seed, "pilot", seed) % 2**31
     return recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": drawn})})
@@ -189,7 +189,7 @@ def _plan(parts: Parts) -> Plan:
     return DENSE_PLAN if parts.recipe.model.kind == "mlp" else PLAN
 
 
-def _trained(parts: Parts, trial: Trial, plan: Plan) -> TrainState | None:
+def _train(parts: Parts, trial: Trial, plan: Plan) -> TrainState | None:
     """The state after the trial's steps; None if it diverged."""
     saved = load_checkpoint(trial.folder, "last")
     state = in_order(state_from(*saved), parts.params, parts.buffers) if saved else None
@@ -208,10 +208,10 @@ def _on_pool(parts: Parts, pool: Sequence[int] | None) -> Parts:
     """The same network on tasks that show these pictures only."""
     if pool is None:
         return parts
-    return Parts(parts.recipe, pooled(parts.data, pool), parts.sizes, parts.model)
+    return Parts(parts.recipe, pool_tasks(parts.data, pool), parts.sizes, parts.model)
 
 
-def pooled(data: Data, pool: Sequence[int]) -> Data:
+def pool_tasks(data: Data, pool: Sequence[int]) -> Data:
     """Validation tasks of these pictures only, standardised as all are."""
     return build_data(data.recipe, only_rows(data.pictures, pool, "validation"), scale=data.scale)
 
@@ -293,7 +293,7 @@ def map_jobs(
             yield from as_finished(executor, work, jobs, left=left)
 
 
-def decided(folder: Path, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def decide_once(folder: Path, what: str, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What measured times decided: as before where it was kept, so that a resumed race is the same."""
     file = folder / f"{what}.json"
     if not file.is_file():

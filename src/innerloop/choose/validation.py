@@ -18,18 +18,18 @@ from innerloop.choose.race import (
     RacePlan,
     Racer,
     Rungs,
+    budget_error,
     in_steps,
     mean_costs,
     plan_rungs,
     run_race,
     shortest_race,
-    too_small,
 )
 from innerloop.choose.scores.score_table import SCORES, rank_sums
 from innerloop.choose.session import Session
 from innerloop.choose.settings import SUMS, ValidateSettings
 from innerloop.choose.shortlist import TIMED, score_pool
-from innerloop.choose.trials import MOST_TIMED, Trial, TrialResult, decided, measure_recipes, shorten
+from innerloop.choose.trials import MOST_TIMED, Trial, TrialResult, decide_once, measure_recipes, shorten
 
 RESAMPLES = 2000
 """Bootstrap samples of the candidates."""
@@ -80,9 +80,9 @@ def agreement(
     n = len(score)
     drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
     levels, reached = _levels(score), np.asarray(accuracy, dtype=np.float64)
-    values = _measured(levels, reached, np.arange(n)[None])
+    values = _rank_statistics(levels, reached, np.arange(n)[None])
     pieces = np.array_split(drawn, -(-drawn.size * n // _AT_ONCE))
-    again = zip(*(_measured(levels, reached, piece) for piece in pieces), strict=True)
+    again = zip(*(_rank_statistics(levels, reached, piece) for piece in pieces), strict=True)
     made = (_estimate(float(v[0]), np.concatenate(b)) for v, b in zip(values, again, strict=True))
     spearman, kendall, ndcg, regret = made
     return Agreement(spearman, kendall, ndcg, regret, n)
@@ -106,7 +106,7 @@ def split_half(scores: Sequence[Sequence[float]]) -> float:
     """
     table = np.asarray(scores, dtype=np.float64)
     halves = table[:, ::2].mean(1), table[:, 1::2].mean(1)
-    r = float(_measured(_levels(halves[0]), halves[1], np.arange(len(table))[None])[0][0])
+    r = float(_rank_statistics(_levels(halves[0]), halves[1], np.arange(len(table))[None])[0][0])
     return 2 * r / (1 + r) if r > 0 else r
 
 
@@ -116,7 +116,7 @@ def _levels(values: Sequence[float] | Array) -> Array:
     return np.unique(np.where(np.isnan(array), -np.inf, array), return_inverse=True)[1].astype(np.float64)
 
 
-def _measured(levels: Array, accuracy: Array, drawn: NDArray[np.int64]) -> tuple[Array, ...]:
+def _rank_statistics(levels: Array, accuracy: Array, drawn: NDArray[np.int64]) -> tuple[Array, ...]:
     """Spearman, Kendall, nDCG and regret of each row of candidates."""
     a, b = levels[drawn], accuracy[drawn]
     first, second = (np.sign(x[:, :, None] - x[:, None, :]) for x in (a, b))
@@ -230,7 +230,7 @@ def validate_scores(problem: SearchProblem, settings: ValidateSettings, session:
     cells = random_pool(problem.space, min(settings.cells, problem.space.total), problem.seed)
     scores = score_pool(problem, session, cells, list(SCORES), settings.repeats)
     racers = [Racer(problem.entrant(cell, f"{place:03d}"), []) for place, cell in enumerate(cells)]
-    plan = decided(session.run, "length", lambda: _decide(problem, settings, session, racers))
+    plan = decide_once(session.run, "length", lambda: _decide(problem, settings, session, racers))
     steps, episodes = plan["steps"], plan["episodes"]
     session.say(f"each of {len(cells)} candidates: {steps} steps, {episodes} validation tasks")
 
@@ -275,7 +275,7 @@ def _decide(
     if rungs is None:
         needed = shortest_race(fields, costs, session.workers, settings.episodes, fresh=0)
         what = f"{len(racers)} candidates"
-        raise too_small(settings.budget, session.seconds + needed, what, ", or fewer cells=")
+        raise budget_error(settings.budget, session.seconds + needed, what, ", or fewer cells=")
     steps = settings.steps or int(in_steps(rungs, costs[0].step).lengths[0])
     return {"steps": steps, "episodes": rungs.episodes, "seconds_of": costs[0]._asdict()}
 

@@ -17,7 +17,7 @@ from innerloop.core.autodiff import plain_autograd
 from innerloop.core.errors import UserError
 from innerloop.core.files import plain
 from innerloop.core.formatting import printable
-from innerloop.core.importing import let_in
+from innerloop.core.importing import check_trust
 from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import Preprocessing, check_preprocessing, preprocessing_from
 from innerloop.core.tensors import read_described, read_tensors, write_described
@@ -299,7 +299,7 @@ def unpack_backbone(
                 "its weights is one of innerloop's own or of transformers."
             )
         if is_hugging_face(about["name"]) and not trust:
-            let_in({"backbone": about["name"]}, source, trust=False)
+            check_trust({"backbone": about["name"]}, source, trust=False)
         how = preprocessing_from(about["preprocessing"])
         height, _, channels = how.shape
         heads = {name: torch.zeros(shape) for name, shape in about["heads"].items()}

@@ -18,24 +18,17 @@ import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from innerloop.classify.card import (
-    About,
-    about_graph,
-    about_model,
-    card,
-    card_file,
-    left_to_the_caller,
-    refuse_to_overwrite,
-)
+from innerloop.classify.card import card, card_file, left_to_the_caller, refuse_to_overwrite
 from innerloop.classify.files import load_model
 from innerloop.classify.graph import Graph
 from innerloop.classify.predict import fit_folder, refuse_late_settings, support_options
-from innerloop.classify.predictor import UNSURE_BELOW, Predictor
-from innerloop.classify.results import NetworkSummary, summarise_network
+from innerloop.classify.predictor import Predictor
+from innerloop.classify.results import About, NetworkSummary, about_model, summarise_network
 from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import write_text_atomic
 from innerloop.data.pictures import silent
 from innerloop.experiment.messages import recipe_words
+from innerloop.experiment.results import UNSURE_BELOW
 from innerloop.runs.progress import TimeLeft
 
 
@@ -165,7 +158,7 @@ def export_predictor(
     check_target(path)
     graph = Graph(predictor, unsure_below, fixed).eval()
     program = graph.capture()
-    about = {**about_model(predictor, unsure_below), **about_graph(graph)}
+    about = {**about_model(predictor, unsure_below), **graph.about()}
     with _published(path) as half, _quietly():
         run = WRITERS[path.suffix](program, half, json.dumps(about))
         difference = largest_difference(graph, run)

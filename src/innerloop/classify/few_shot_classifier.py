@@ -14,22 +14,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from innerloop.classify.backbones import BACKBONE, Backbone, open_backbone
-from innerloop.classify.card import about_model, card
+from innerloop.classify.card import card
 from innerloop.classify.cross_validation import CurvePoint
 from innerloop.classify.export import export_predictor
 from innerloop.classify.files import load_model, write_predictor
-from innerloop.classify.heads import LEARNER, head_settings
+from innerloop.classify.heads import check_kind, head_settings
 from innerloop.classify.inputs import label_array, list_labels, sorted_labels
-from innerloop.classify.predictor import UNSURE_BELOW, Prediction, Predictor, pretrained_predictor
+from innerloop.classify.predictor import Prediction, Predictor, pretrained_predictor
 from innerloop.classify.pretraining import train
-from innerloop.classify.results import find_copies
+from innerloop.classify.results import about_model, find_copies
 from innerloop.classify.sureness import ExpectedAccuracy, copies_lines
 from innerloop.core.errors import UserError
 from innerloop.core.paths import user_path
 from innerloop.core.stderr import tell
 from innerloop.data.pictures import Progress, silent
-from innerloop.evaluation.heads import check_head
-from innerloop.evaluation.protocol import FINE_TUNING
+from innerloop.experiment.results import UNSURE_BELOW
 from innerloop.runs.progress import TimeLeft
 
 
@@ -311,7 +310,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.predictor_
 
     def _check_head(self) -> None:
-        check_head(self.head, (LEARNER, FINE_TUNING))
+        check_kind(self.head)
 
 
 def _say(line: str) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import PIL
 import torch
@@ -31,6 +31,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing, Resample
 from innerloop.evaluation.heads import unit
 
+FORMAT = "innerloop-export-1"
 LARGEST = 1 << 15
 """Pixels of a side, at most."""
 _MOST = 2**31 - 1  # pictures at once; torch 2.6 refuses a dimension that has no end
@@ -74,6 +75,28 @@ class Graph(nn.Module):
             "probabilities": probabilities.float(),
             "unknown": unknown,
             "unsure": improbable | unknown,
+        }
+
+    def about(self) -> dict[str, Any]:
+        """What goes into a graph, what comes out of it, and what is left to the caller."""
+        height, width, channels = self.shape
+        sides: list[int | str] = [height, width] if self.fixed else ["height", "width"]
+        return {
+            "format": FORMAT,
+            "input": {
+                "name": "pictures",
+                "type": "uint8",
+                "shape": ["batch", *sides, channels],
+                "colour": "rgb" if channels == 3 else "grey",
+                "resized": not self.fixed,
+                "how": str(self.preparation._replace(mean=None, std=None)),
+            },
+            "outputs": {
+                "logits": "float32 (batch, classes): scores before the temperature",
+                "probabilities": "float32 (batch, classes): a softmax of the scores over the temperature",
+                "unknown": "bool (batch): farther from every class than examples are from theirs",
+                "unsure": "bool (batch): less probable than unsure_below, or unknown",
+            },
         }
 
     def capture(self) -> ExportedProgram:

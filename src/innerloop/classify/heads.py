@@ -12,8 +12,8 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation.heads import HEADS, fit_heads, head_scores
-from innerloop.evaluation.protocol import FINE_TUNING, KINDS
+from innerloop.evaluation.heads import HEADS, check_head, fit_heads, head_scores
+from innerloop.evaluation.protocol import FINE_TUNING
 from innerloop.experiment.learner import build_learner, in_label_orders, test_steps
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
@@ -22,7 +22,7 @@ from innerloop.learners.fine_tuning import fine_tune
 from innerloop.learners.metric import protonet
 from innerloop.learners.table import learns, uses_head
 from innerloop.nets.network import Network
-from innerloop.nets.norms import statistics_for
+from innerloop.nets.norms import KINDS, statistics_for
 from innerloop.solvers.problems import Linear
 
 LEARNER = "learner"
@@ -66,6 +66,11 @@ class HeadSettings(NamedTuple):
     def as_arguments(self) -> dict[str, Any]:
         """By the names in :data:`KEYS`."""
         return dict(zip(KEYS, self, strict=True))
+
+
+def check_kind(kind: str) -> None:
+    """Refuses a kind of head that there is not."""
+    check_head(kind, (LEARNER, FINE_TUNING))
 
 
 def settings_in(recipe: Recipe) -> HeadSettings:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from innerloop.classify.backbones import BACKBONE, open_backbone
-from innerloop.classify.card import about_model, card, card_file, refuse_to_overwrite
+from innerloop.classify.card import card, card_file, refuse_to_overwrite
 from innerloop.classify.files import load_model, write_predictor
 from innerloop.classify.heads import head_settings
 from innerloop.classify.model_path import model_file
@@ -20,6 +20,7 @@ from innerloop.classify.results import (
     ClassesSummary,
     LabelledPicture,
     PredictResult,
+    about_model,
     check_truth,
     label_rows,
     summarise_classes,

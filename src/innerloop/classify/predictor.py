@@ -39,11 +39,10 @@ from innerloop.evaluation.heads import HEADS, head_scores
 from innerloop.experiment.data import Sizes
 from innerloop.experiment.model import build_network
 from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.results import UNSURE_BELOW
 from innerloop.nets.network import Network
 from innerloop.solvers.problems import Linear
 from innerloop.tasks.loading import standardiser
-
-UNSURE_BELOW = 0.5
 
 
 class Prediction(NamedTuple):

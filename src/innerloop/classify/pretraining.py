@@ -16,7 +16,6 @@ from innerloop.core.types import Buffers, Params
 from innerloop.data.arrays import from_arrays
 from innerloop.data.augment import episode_transform, lee2019
 from innerloop.data.pictures import Colour, Progress, silent
-from innerloop.data.source import ImageSource
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.parts import Parts
@@ -25,7 +24,6 @@ from innerloop.nets.network import Network
 from innerloop.nets.norms import check_policy
 from innerloop.tasks.episodes import Kind
 from innerloop.tasks.few_shot import few_shot_sampler
-from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan
 
 KEYS = {
@@ -72,27 +70,20 @@ def train(X: Any, y: Any, arguments: Mapping[str, Any], progress: Progress = sil
     ways = min(arguments["ways"], max(source.n_classes, 2))
     recipe = recipe_for({**arguments, "ways": ways}, how.shape[0])
     total = recipe.outer.steps
-    parts = Parts(
-        recipe, build_data(recipe, source, _episodes(source, recipe)), sizes_for(how, ways, source.n_classes)
+    seed, augment = recipe.run.seed, recipe.data.augment == "lee2019"
+    sampler = few_shot_sampler(  # by hand: messages name the classifier's arguments
+        source,
+        "train",
+        seed=seed,
+        kinds=[Kind(recipe.tasks.ways, recipe.tasks.shots, recipe.tasks.queries)],
+        transform=episode_transform(seed, lee2019(source.images.shape[1])) if augment else None,
     )
+    parts = Parts(recipe, build_data(recipe, source, sampler), sizes_for(how, ways, source.n_classes))
     plan = Plan("threads" if recipe.outer.batch > 1 else "loop", available_cores())
     state = fit_parts(parts, plan=plan, log=lambda record: progress("training", record["step"], total))
     weights, words = (state.params, state.buffers), f"last (step {total})"
     head, own = settings_in(recipe), "this FewShotClassifier"
     return trained_predictor(recipe, head, parts.network, weights, how, own, words)
-
-
-def _episodes(source: ImageSource, recipe: Recipe) -> Sampler:
-    """Training tasks as :class:`FewShotClassifier` has always drawn them; messages name its arguments."""
-    tasks, seed = recipe.tasks, recipe.run.seed
-    augment = recipe.data.augment == "lee2019"
-    return few_shot_sampler(
-        source,
-        "train",
-        seed=seed,
-        kinds=[Kind(tasks.ways, tasks.shots, tasks.queries)],
-        transform=episode_transform(seed, lee2019(source.images.shape[1])) if augment else None,
-    )
 
 
 def trained_predictor(

@@ -1,14 +1,17 @@
-"""What ``innerloop predict`` tells: the network, what it learned, how sure it is, labels."""
+"""What ``innerloop predict`` and a card tell: the network, what it learned, how sure it is, labels."""
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from innerloop._version import __version__
 from innerloop.classify.cross_validation import CurvePoint, groups_of
 from innerloop.classify.predictor import Prediction, Predictor
 from innerloop.classify.sureness import (
@@ -20,6 +23,10 @@ from innerloop.classify.sureness import (
     share_of,
 )
 from innerloop.core.errors import UserError
+from innerloop.core.files import plain
+from innerloop.nets.hugging_face import PREFIX, is_hugging_face
+from innerloop.nets.pretrained import UNKNOWN
+from innerloop.runs.manifest import version_of
 
 
 class NetworkSummary(NamedTuple):
@@ -260,3 +267,66 @@ def truth_of(
             for name in dict.fromkeys(name for name, _ in others)
         },
     )
+
+
+About = dict[str, Any]
+
+
+def about_model(predictor: Predictor, unsure_below: float, learned: ClassesSummary | None = None) -> About:
+    """What was learned from what, by which network, and how sure it may be."""
+    classes, summary = predictor.learned, (learned or summarise_classes(predictor)).as_dict()
+    sure = classes.sureness
+    novelty = None if sure is None or sure.novelty is None else sure.novelty._asdict()
+    return plain(
+        {
+            "classes": [plain_label(name) for name in classes.names],
+            "examples": summary["support"],
+            "method": summary["method"],
+            "normalise": classes.head.normalise,
+            "expected": summary["expected"],
+            "curve": summary["curve"],
+            "copies": [len(row["examples"]) for row in summary["copies"]],
+            "calibrated": sure is not None and sure.expected is not None,
+            "temperature": predictor.temperature,
+            "unsure_below": unsure_below,
+            "novelty": novelty,
+            "network": _network(predictor),
+            "made": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": _versions(),
+        }
+    )
+
+
+def _network(predictor: Predictor) -> dict[str, Any]:
+    """The backbone with its licence, or what a recipe trained."""
+    recipe, how = predictor.recipe, predictor.backbone.preprocessing
+    common = {"pictures": str(how), "norm": predictor.network.norm}
+    if recipe is None:
+        about = predictor.backbone.about()
+        return {**about, "name": _alone(about["name"]), "weights": _alone(about["weights"]), **common}
+    return {
+        "name": _alone(recipe.model.kind),
+        "recipe": recipe.name,
+        "weights": predictor.backbone.weights or UNKNOWN,
+        "seen": _alone(recipe.data.name or recipe.tasks.family),
+        "licence": UNKNOWN,
+        "preprocessing": how.as_dict(),
+        **common,
+    }
+
+
+def _alone(name: str) -> str:
+    """A name without where on this machine it is: who gets the file need not know.
+
+    >>> _alone("/home/me/birds"), _alone("hf:./nets/dino"), _alone("hf:facebook/dinov2-small")
+    ('birds', 'hf:dino', 'hf:facebook/dinov2-small')
+    """
+    kind = PREFIX if is_hugging_face(name) else ""
+    place = name.removeprefix(kind)
+    return kind + Path(place).name if place.startswith(("/", ".", "~")) or Path(place).is_absolute() else name
+
+
+def _versions() -> dict[str, str]:
+    installed = {name: version_of(name) for name in ("torch", "numpy", "pillow", "onnx", "onnxruntime")}
+    kept = {name: version for name, version in installed.items() if version is not None}
+    return {"innerloop": __version__, "python": platform.python_version(), **kept}

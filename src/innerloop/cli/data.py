@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,13 +95,10 @@ def get(
         from innerloop.data.get import get as fetch
 
         options = FolderOptions(size, on_bad="skip" if skip_bad else "refuse", leave_out=leave_out)
-        progress = _Progress(show=not quiet)
         given = [user_path(path) for path in archives or []]
-        try:
-            with spelling({'on_bad="skip"': "--skip-bad", "leave_out": "--leave-out"}):
-                return fetch(name, given, again=again, options=options, progress=progress).as_dict()
-        finally:
-            progress.end()
+        words = spelling({'on_bad="skip"': "--skip-bad", "leave_out": "--leave-out"})
+        with _progress(show=not quiet) as progress, words:
+            return fetch(name, given, again=again, options=options, progress=progress).as_dict()
 
     carry_out(json, work, _render_got)
 
@@ -154,42 +153,40 @@ def inspect(
         from innerloop.data.listing import contact_sheet, describe
         from innerloop.data.opening import open_source
 
-        progress = _Progress(show=not quiet)
-        try:
-            on_bad: Any = "skip" if skip_bad else "refuse"
+        on_bad: Any = "skip" if skip_bad else "refuse"
+        with _progress(show=not quiet) as progress:
             source = open_source(name, splits=splits, size=size, on_bad=on_bad, progress=progress)
-        finally:
-            progress.end()
         sheet = contact_sheet(source, out or Path(f"{Path(source.name).name}-sheet.png"))
         return {**describe(source).as_dict(), "sheet": str(sheet)}
 
     carry_out(json, work, _render_inspected)
 
 
-class _Progress:
+@contextmanager
+def _progress(show: bool) -> Iterator[Callable[[str, int, int], None]]:
     """One line on standard error: rewritten in a terminal, a new one every ten seconds elsewhere."""
+    live = show and sys.stderr.isatty()
+    last, drawn = time.monotonic(), False
 
-    def __init__(self, show: bool) -> None:
-        self.live = show and sys.stderr.isatty()
-        self.every = 0.1 if self.live else 10.0
-        self.show, self.last, self.drawn = show, time.monotonic(), False
-
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def update(what: str, done: int, total: int) -> None:
+        """Says how far it is, unless it has just been said."""
+        nonlocal last, drawn
         now = time.monotonic()
-        if not self.show or now - self.last < self.every:
+        if not show or now - last < (0.1 if live else 10.0):
             return
-        self.last = now
+        last = now
         share = f"{100 * done / total:3.0f} %" if total else f"{done:,}"
-        if self.live:
+        if live:
             sys.stderr.write(f"\r{what}: {share}\x1b[K")
             sys.stderr.flush()
-            self.drawn = True
+            drawn = True
         else:
             say(f"{what}: {share}")
 
-    def end(self) -> None:
-        """Removes the line."""
-        if self.drawn:
+    try:
+        yield update
+    finally:
+        if drawn:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 

@@ -88,11 +88,7 @@ def _give_advice(show: bool) -> Advice:
 
 
 def _two(advice: Advice) -> list[Row]:
-    """The best two methods that were trained.
-
-    Raises:
-        UserError: there was no time for two.
-    """
+    """The best two methods that were trained; refused where there was no time for two."""
     best = [row for row in advice.rows if row.kind == "trained" and row.score is not None][:2]
     if len(best) < 2:
         raise UserError(

@@ -139,18 +139,6 @@ def _forwarding(started: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def ranks_wanted(read: Callable[[], int]) -> int:
-    """What a recipe says in ``run.ranks``; 1 where it cannot be read, which is reported where it is needed.
-
-    Args:
-        read: reads the recipe.
-    """
-    try:
-        return read()
-    except UserError:
-        return 1
-
-
 RANKED = ("train", "resume", "eval")
 """Verbs whose work ranks share. Of any other, rank 0 does all."""
 
@@ -224,12 +212,14 @@ def start_ranks(read: Callable[[], int]) -> None:
     """Where a recipe asks for ranks and this process is none, starts them, and ends with their exit code.
 
     Args:
-        read: reads ``run.ranks``.
+        read: reads ``run.ranks``; a recipe that cannot be read is reported where it is needed.
 
     Raises:
         UserError: ``torchrun`` started another number.
     """
-    wanted = ranks_wanted(read)
+    wanted = 1
+    with contextlib.suppress(UserError):
+        wanted = read()
     if wanted == 1:
         return
     if not _RANK and os.name == "nt":

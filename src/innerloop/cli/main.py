@@ -40,7 +40,7 @@ from innerloop.cli.output import say, show_all_characters, write, write_json
 from innerloop.cli.studies import STUDIES, study_verb
 from innerloop.core.child_processes import watch_parent
 from innerloop.core.errors import UserError, did_you_mean, fault_message
-from innerloop.core.interrupts import interrupt_when_told
+from innerloop.core.interrupts import interrupt_on_signals
 from innerloop.core.ranks import LOST, LostRankError, take_rank
 from innerloop.core.stderr import open_standard_streams, silence
 from innerloop.experiment.recipe.library import shipped_names
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     open_standard_streams()
     show_all_characters()
-    interrupt_when_told()
+    interrupt_on_signals()
     watch_parent()
     if given and given[0] in LABOUR:
         _keep_pages()

@@ -1,4 +1,4 @@
-"""Starting other processes: another Python, and workers of pools. Imports torch only where it is needed.
+"""Starting other processes: another Python, and workers of pools. Imports nothing heavy before it is needed.
 
 A child imports what this process would, never what lies in the current folder.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import multiprocessing
 import os
 import signal
 import sys
@@ -15,8 +14,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 _VARIABLE = "PYTHONSAFEPATH"
 _PARENT = "INNERLOOP_PARENT"
@@ -110,6 +111,8 @@ def start_method() -> str:
     So it is wherever torch would refuse to differentiate in a forked process, whatever was set:
     :func:`differentiates_when_forked`.
     """
+    import multiprocessing
+
     import torch
 
     # a name, or None if nobody chose; the system's own where a library has merely asked for it
@@ -124,14 +127,17 @@ def new_pool(
 ) -> ProcessPoolExecutor:
     """A pool of processes that are started as :func:`start_method` says, and leave interrupts to this one.
 
-    Jobs are submitted to it within :func:`beginning`; :func:`end_pool` ends it, or ``shutdown``.
+    Jobs are submitted to it within :func:`starting_workers`; :func:`end_pool` ends it, or ``shutdown``.
     """
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     context = multiprocessing.get_context(method or start_method())
     return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(begin, *given))
 
 
 @contextlib.contextmanager
-def beginning() -> Iterator[None]:
+def starting_workers() -> Iterator[None]:
     """While processes of a pool may be started: no signal reaches one before it knows what to do with it.
 
     What is started meanwhile inherits that signals wait, until :func:`_begin` has them wait no more. It also

@@ -60,11 +60,11 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def seconds_in(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """The seconds in a length of time as it is typed: 90s, 30m, 1.5h, 1h30m; None if it is none.
 
-    >>> seconds_in("30m"), seconds_in("1h30m"), seconds_in("1.5h"), seconds_in("90"), seconds_in("soon")
-    (1800.0, 5400.0, 5400.0, 90.0, None)
+    >>> [parse_duration(text) for text in ("30m", "1h30m", "1.5h", "90", "soon")]
+    [1800.0, 5400.0, 5400.0, 90.0, None]
     """
     text = text.replace(" ", "").lower()
     parts = re.findall(r"(\d+(?:\.\d+)?)(min|[smhd]?)", text)

@@ -1,8 +1,8 @@
 """Objects by name: the one step from a name to code, and the token that it asks for.
 
 Importing a module runs it, so text alone never decides what is imported: :func:`load_object` takes a
-:class:`Trusted` name and refuses any other. Names from files become one in :func:`let_in` only, which asks
-whether the user trusts the file.
+:class:`Trusted` name and refuses any other. Names from files become one in :func:`check_trust` only, which
+asks whether the user trusts the file.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def foreign_parts(kind: str, settings: Mapping[str, Any]) -> dict[str, str]:
     return {"kind": kind} if ":" in kind else {}
 
 
-def let_in(named: Mapping[str, str], source: str, trust: bool) -> None:
+def check_trust(named: Mapping[str, str], source: str, trust: bool) -> None:
     """The gate for what a file names: refuses it, or says on standard error what is trusted."""
     words = ", ".join(f"{key}={printable(name)} ({_module(key, name)})" for key, name in named.items())
     if words and not trust:

@@ -16,7 +16,7 @@ AGAIN, OFTEN = 0.05, 100
 """Seconds until a signal that came during an import comes once more, and how often it waits so."""
 
 
-def interrupt_when_told() -> None:
+def interrupt_on_signals() -> None:
     """Ctrl-C and SIGTERM (a scheduler, a shutdown) raise KeyboardInterrupt, so that a run saves a checkpoint.
 
     Not while a module is imported: the C code of some libraries makes an ImportError of it. The signal is
@@ -58,14 +58,14 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def held_interrupts() -> Iterator[Callable[[], None]]:
+def defer_interrupts() -> Iterator[Callable[[], None]]:
     """Let Ctrl-C and SIGTERM wait until the yielded function is called, which then raises KeyboardInterrupt.
 
     Call it between steps: a step is then never half done when the interrupt comes, and a checkpoint can be
     saved. A second interrupt does not wait. One that still waits at the end of the block is raised there.
     Outside the main thread, where Python delivers no signals, nothing is held.
 
-    >>> with held_interrupts() as check:
+    >>> with defer_interrupts() as check:
     ...     check()
     """
     arrived: list[int] = []

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from types import ModuleType
 from typing import Any
+
+
+def _package_class(hidden: Set[str]) -> type[ModuleType]:
+    """Of packages with modules that are called as what they define: there the name means what is defined."""
+
+    class Package(ModuleType):
+        def __setattr__(self, name: str, value: Any) -> None:  # an import sets a module on its package
+            own = name in hidden and isinstance(value, ModuleType)
+            super().__setattr__(name, getattr(value, name) if own else value)
+
+    return Package
 
 
 def lazy(
@@ -23,9 +35,9 @@ def lazy(
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
     inside = rooms.split()
-    hidden = [name for name, home in home_of.items() if home == f"{package}.{name}"]
+    hidden = {name for name, home in home_of.items() if home == f"{package}.{name}"}
     if hidden:
-        raise ValueError(f"the module {package}.{hidden[0]} would hide the name '{hidden[0]}': rename one.")
+        sys.modules[package].__class__ = _package_class(hidden)
 
     def load(name: str) -> Any:
         """The object of that name, from the module that it lives in."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 _sharing = 1
@@ -41,6 +40,8 @@ def keep_freed_memory() -> bool:
     up to a fifth of its time. For processes of our own that do such work over and over; the memory is
     returned when they end.
     """
+    import ctypes  # here: every command imports this module
+
     try:
         library = ctypes.CDLL(None)
         told = [library.mallopt(_TRIM, 2**31 - 1), library.mallopt(_MMAP, _LARGEST)]

@@ -66,5 +66,6 @@ def read_described(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = (str(error).splitlines() or ["no reason given"])[0]
-        raise UserError(f"cannot read {path}: {reason}.") from None
+        what = reason if isinstance(error, OSError) else f"it is damaged, or no safetensors file ({reason})"
+        raise UserError(f"cannot read {path}: {what}.") from None
     return about if isinstance(about, dict) else {}, tensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,9 +11,11 @@ from torch import Tensor
 
 from innerloop.core.statistics import Interval, paired_difference
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.evaluation.protocol import Protocol
 from innerloop.evaluation.scores import Evaluation
 from innerloop.nets.network import Network
+
+if TYPE_CHECKING:
+    from innerloop.evaluation.protocol import Protocol
 
 EPISODES = 200
 """The first tasks of an evaluation, on which baselines are judged too."""

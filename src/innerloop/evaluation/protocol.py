@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError
 from innerloop.evaluation.heads import HEADS, check_head
-from innerloop.nets.norms import check_policy
+from innerloop.nets.norms import check_policy, kind_of
 from innerloop.solvers.problems import check_positive
 from innerloop.tasks.episodes import Kind
 
 FINE_TUNING = "finetune"
-KINDS = {"transductive": "transductive (queries are normalised by their own batch)"}
-"""Whether queries of a task are judged together: only the norm policy decides it here."""
 
 
 class Protocol(NamedTuple):
@@ -74,15 +72,6 @@ class Protocol(NamedTuple):
     def kinds(self) -> tuple[Kind, ...]:
         """The one kind of episode that it asks for."""
         return (Kind(self.ways, self.shots, self.queries),)
-
-
-def kind_of(norm: str) -> str:
-    """``inductive``, or ``transductive`` with the reason.
-
-    >>> kind_of("support")
-    'inductive'
-    """
-    return KINDS.get(norm, "inductive")
 
 
 def check_protocol(protocol: Protocol, norm: str) -> None:

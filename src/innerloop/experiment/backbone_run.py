@@ -13,9 +13,9 @@ from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.resources import available_cores
 from innerloop.experiment.data import Data, build_data
-from innerloop.experiment.evaluation import About, beside, keep_evaluation
+from innerloop.experiment.evaluation import EvaluationNotes, beside, keep_evaluation
 from innerloop.experiment.fitting import kept_tasks
-from innerloop.experiment.inner_rate import as_trained
+from innerloop.experiment.inner_rate import with_trained_rate
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import check_device, placed
 from innerloop.experiment.picture_record import KEPT, is_own, own_folder
@@ -30,7 +30,7 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import typed_keys
 from innerloop.experiment.results import Judged, TrainResult
 from innerloop.experiment.run_data import check_data, seen_notes, with_kept_data
-from innerloop.experiment.session import begun, ending
+from innerloop.experiment.session import finish, new_run, record_end
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress as RunProgress
 from innerloop.runs.progress import RunLog, TimeLeft
@@ -59,7 +59,7 @@ def judge_backbone(
     if like is None:
         recipe = backbone_recipe(backbone, items)
     else:
-        trained = as_trained(read_recipe(str(like)), like)
+        trained = with_trained_rate(read_recipe(str(like)), like)
         recipe = backbone_recipe(backbone, items, trained)
         if is_own(recipe.data.name):  # folders grow; the run's test classes are those that it kept
             recipe = with_kept_data(recipe, trained, like)
@@ -74,7 +74,7 @@ def judge_only(
     """A new run of a recipe that trains nothing: what ``train`` does with ``outer.objective=none``."""
     parts = _built(recipe)
     about = {**parts.backbone.about(), "fingerprint": parts.backbone.fingerprint}
-    with begun(recipe, parts.data, argv, {"device": parts.recipe.run.device, "backbone": about}) as run:
+    with new_run(recipe, parts.data, argv, {"device": parts.recipe.run.device, "backbone": about}) as run:
         return _carry_out(parts, run, progress, notes)
 
 
@@ -131,9 +131,9 @@ def _carry_out(parts: BackboneParts, run: Path, show: bool, notes: Sequence[str]
     teller.line(f"nothing is trained: {parts.backbone.name} is judged as it is")
     for note in (*notes, *seen):
         teller.line(f"warning: {note}")
-    with ending(run, log, teller):
+    with record_end(run, log, teller):
         judged = _judged(parts, run, teller.line, seen or None)
-    update_manifest(run, status="finished", reason=None)
+    finish(run)
     return TrainResult(run, 0, judged, None, None, time.perf_counter() - started, [*notes, *seen])
 
 
@@ -162,5 +162,5 @@ def _judged(
     )
     weights = "" if backbone.weights == backbone.name else f" ({backbone.weights})"
     protocol = {**protocol_of(recipe, norm, f"{backbone.name}{weights}"), "backbone": backbone.about()}
-    about = About(protocol, [], beside(recipe, data, evaluation, plan), changed or {}, notes)
+    about = EvaluationNotes(protocol, [], beside(recipe, data, evaluation, plan), changed or {}, notes)
     return keep_evaluation(recipe, evaluation, run, about, data)

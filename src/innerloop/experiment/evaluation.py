@@ -20,7 +20,6 @@ from innerloop.experiment.fitting import by_heads, judge
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.messages import refuse_not_finite
 from innerloop.experiment.parts import Parts, check_tasks
-from innerloop.experiment.predictions import keep_predictions
 from innerloop.experiment.protocol import episodes_of, head_protocol, label, protocol_of
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
@@ -77,7 +76,7 @@ def evaluate_parts(
     if recipe.eval.head == "learner":
         curve.append((test_steps(recipe), evaluation.interval))
     start = before_training(parts, params) if wanted(recipe) else None
-    about = About(
+    about = EvaluationNotes(
         protocol_of(recipe, parts.network.norm, used, trained),
         [AfterSteps(steps, interval.mean, interval.ci95) for steps, interval in curve],
         beside(recipe, parts.data, evaluation, plan, start),
@@ -89,7 +88,7 @@ def evaluate_parts(
     return judged
 
 
-class About(NamedTuple):
+class EvaluationNotes(NamedTuple):
     """What an evaluation says besides its scores."""
 
     protocol: dict[str, Any]
@@ -99,7 +98,9 @@ class About(NamedTuple):
     notes: Sequence[str] | None
 
 
-def keep_evaluation(recipe: Recipe, evaluation: Evaluation, run: Path, about: About, data: Data) -> Judged:
+def keep_evaluation(
+    recipe: Recipe, evaluation: Evaluation, run: Path, about: EvaluationNotes, data: Data
+) -> Judged:
     """Writes ``eval/<protocol>-<n>.json`` of a run, and returns what is in it."""
     judged = Judged(
         score=evaluation.score,
@@ -123,6 +124,8 @@ def keep_evaluation(recipe: Recipe, evaluation: Evaluation, run: Path, about: Ab
     content |= {"scores": evaluation.scores, "time": now()}
     path = write_json_new(_names(run / "eval", label(recipe)), content)
     if evaluation.predicted:
+        from innerloop.experiment.predictions import keep_predictions
+
         keep_predictions(run, path, recipe, data, evaluation.predicted)
     return judged._replace(file=path)
 

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import innerloop.experiment.backbone_run as backbone_run
-from innerloop.classify.files import predictor_from
-from innerloop.classify.inputs import list_labels
-from innerloop.classify.predictor import UNSURE_BELOW, Prediction
 from innerloop.core.errors import UserError
 from innerloop.core.files import read_json
 from innerloop.evaluation.comparison import Comparison
-from innerloop.experiment.loading import Loaded, load_run
-from innerloop.experiment.pages import write_report
+from innerloop.experiment.loading import TrainedRun, load_run
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.grammar import Assignment, as_assignments, in_section
 from innerloop.experiment.recipe.library import load_recipe, read_recipe
 from innerloop.experiment.recipe.protocols import own_evaluation
 from innerloop.experiment.recipe.rules import unread
-from innerloop.experiment.recipe.schema import Eval, Recipe
+from innerloop.experiment.recipe.schema import EvalSettings, Recipe
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, typed_keys
 from innerloop.experiment.recipe.trust import admit
-from innerloop.experiment.results import Judged, judged_from
+from innerloop.experiment.results import UNSURE_BELOW, Judged, judged_from
 from innerloop.experiment.resuming import resume
 from innerloop.experiment.run_evaluation import compare_judged, evaluate_run
 from innerloop.experiment.training import train
 from innerloop.runs.directory import RECIPE, find_run
 from innerloop.runs.manifest import actual_status, read_manifest
+
+if TYPE_CHECKING:
+    from innerloop.classify.predictor import Prediction
 
 
 class Experiment:
@@ -117,7 +115,7 @@ class Run:
         return judged_from(evaluation) if evaluation is not None and own else None
 
     @property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> TrainedRun:
         """Its network, weights and tasks, for everything that the methods here do not do."""
         return load_run(self.path, trust=self._trust)
 
@@ -170,11 +168,16 @@ class Run:
         Raises:
             UserError: it was not trained on pictures, or these do not fit.
         """
+        from innerloop.classify.files import predictor_from
+        from innerloop.classify.inputs import list_labels
+
         predictor = predictor_from(self.path, items, trust=self._trust)
         return predictor.fit(support, list_labels(labels)).predict(queries, unsure_below)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Writes a page about the run, by default ``report.html`` in its directory; returns its path."""
+        from innerloop.experiment.pages import write_report
+
         return write_report([self.path], None if out is None else Path(out))
 
     def resume(self, *, progress: bool = True) -> Run:
@@ -183,7 +186,7 @@ class Run:
         return self
 
     def _items(self, items: tuple[str, ...], settings: dict[str, Any]) -> list[str | Assignment]:
-        return [*items, *as_assignments(in_section(settings, "eval", Eval.model_fields))]
+        return [*items, *as_assignments(in_section(settings, "eval", EvalSettings.model_fields))]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -233,8 +236,13 @@ def judge_backbone(
     Raises:
         UserError: there is no such backbone, or the settings are wrong.
     """
-    given: list[str | Assignment] = [*items, *as_assignments(in_section(settings, "eval", Eval.model_fields))]
+    from innerloop.experiment.backbone_run import judge_backbone as judge
+
+    given: list[str | Assignment] = [
+        *items,
+        *as_assignments(in_section(settings, "eval", EvalSettings.model_fields)),
+    ]
     if data is not None:
         given += as_assignments({"data": {"name": str(data)}})
     run = None if like is None else (like if isinstance(like, Run) else load(like)).path
-    return Run(backbone_run.judge_backbone(backbone, given, run, progress=progress).run)
+    return Run(judge(backbone, given, run, progress=progress).run)

@@ -15,7 +15,6 @@ from torch import Tensor
 from innerloop.core.losses import is_classification
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
-from innerloop.evaluation.frozen import evaluate_head
 from innerloop.evaluation.scores import Evaluation, evaluate
 from innerloop.experiment.data import Data, sizes_from
 from innerloop.experiment.learner import in_label_orders, test_steps
@@ -97,6 +96,8 @@ def judge(
 
 def by_heads(recipe: Recipe, data: Data, plan: Plan, split: str = "test") -> Callable[..., Evaluation]:
     """:func:`evaluate_head` on a recipe's tasks, for any network: what it lacks is the network and how."""
+    from innerloop.evaluation.frozen import evaluate_head
+
     return partial(
         evaluate_head,
         source=data.pictures,

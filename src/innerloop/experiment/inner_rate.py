@@ -55,7 +55,7 @@ def refuse_unknown_rate(recipe: Recipe) -> None:
     )
 
 
-def recorded_rate(run: Path) -> float | None:
+def read_rate(run: Path) -> float | None:
     """What ``auto`` settled on in this run: from its manifest, else from its last checkpoint."""
     try:
         rate = (read_manifest(run).get("rate") or {}).get("alpha")
@@ -67,11 +67,11 @@ def recorded_rate(run: Path) -> float | None:
     return None if rate is None else float(rate)
 
 
-def as_trained(recipe: Recipe, run: Path) -> Recipe:
+def with_trained_rate(recipe: Recipe, run: Path) -> Recipe:
     """The recipe of a run with the rate it was trained with."""
     if recipe.inner.lr != "auto":
         return recipe
-    rate = recorded_rate(run)
+    rate = read_rate(run)
     if rate is None:
         raise UserError(f"{run} has not estimated its inner.lr yet: `innerloop resume {run}` does.")
     return with_rate(recipe, rate)
@@ -89,7 +89,7 @@ def settle_rate(
         if state.step == 0:
             _compare_own_rate(parts, run, say)
         return parts, state
-    rate = recorded_rate(run)
+    rate = read_rate(run)
     if rate is None:
         from innerloop.choose.rates import estimate
 

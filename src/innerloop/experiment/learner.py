@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from innerloop.core.errors import UserError
 from innerloop.core.importing import Trusted, load_object
 from innerloop.core.losses import get_loss
-from innerloop.experiment.recipe.schema import Inner, Recipe
+from innerloop.experiment.recipe.schema import InnerSettings, Recipe
 from innerloop.learners.base import Learner
 from innerloop.learners.entry import Argument, Entry
 from innerloop.learners.orders import label_averaged, label_orders
@@ -25,26 +25,26 @@ def test_steps(recipe: Recipe) -> int:
     return recipe.inner.steps if recipe.inner.test_steps is None else recipe.inner.test_steps
 
 
-def build_rule(inner: Inner) -> UpdateRule:
+def build_rule(inner: InnerSettings) -> UpdateRule:
     """The inner update rule."""
     return {"sgd": sgd, "momentum": lambda: momentum(inner.momentum), "adam": adam}[inner.optimiser]()
 
 
-class Given(NamedTuple):
+class LearnerArguments(NamedTuple):
     """Where a learner's arguments come from."""
 
-    inner: Inner
+    inner: InnerSettings
     steps: int
     ways: int
 
 
-def _rate(given: Given) -> float:
+def _rate(given: LearnerArguments) -> float:
     if given.inner.lr == "auto":
         raise UserError("inner.lr=auto has not been estimated yet: give a number here.")
     return given.inner.lr
 
 
-ARGUMENTS: dict[Argument, Callable[[Given], Any]] = {
+ARGUMENTS: dict[Argument, Callable[[LearnerArguments], Any]] = {
     "loss": lambda given: get_loss(given.inner.loss),
     "lr": _rate,
     "steps": lambda given: given.steps,
@@ -66,12 +66,12 @@ def in_label_orders(recipe: Recipe, learner: Learner, outputs: int) -> Learner:
     return label_averaged(learner, label_orders(outputs, count))
 
 
-def build_learner(inner: Inner, network: Network, steps: int, ways: int = 0) -> Learner:
+def build_learner(inner: InnerSettings, network: Network, steps: int, ways: int = 0) -> Learner:
     """The learner with a given number of inner steps (training and testing may differ)."""
-    return from_entry(entry_of(inner.method), Given(inner, steps, ways), network)
+    return from_entry(entry_of(inner.method), LearnerArguments(inner, steps, ways), network)
 
 
-def from_entry(entry: Entry, given: Given, network: Network) -> Learner:
+def from_entry(entry: Entry, given: LearnerArguments, network: Network) -> Learner:
     """The learner of an entry: its factory gets what the entry says that it reads, and its own settings."""
     read = {name: ARGUMENTS[name](given) for name in entry.reads}
     method, settings = given.inner.method, given.inner.settings

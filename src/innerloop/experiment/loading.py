@@ -12,7 +12,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.resources import available_cores
 from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import Sizes, build_data, sizes_from
-from innerloop.experiment.inner_rate import as_trained
+from innerloop.experiment.inner_rate import with_trained_rate
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed
@@ -32,7 +32,7 @@ from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState, in_order, state_from
 
 
-class Loaded(NamedTuple):
+class TrainedRun(NamedTuple):
     """A run with its parts and its weights."""
 
     run: Path
@@ -49,10 +49,10 @@ class Loaded(NamedTuple):
 
 
 @recipe_words()
-def load_run(run: Path, items: Items = (), *, trust: bool = False) -> Loaded:
+def load_run(run: Path, items: Items = (), *, trust: bool = False) -> TrainedRun:
     """A run as it was trained, or changed by ``key=value`` settings."""
-    recipe = as_trained(recipe_of(run, items, trust=trust), run)
-    trained = as_trained(read_recipe(str(run)), run)  # to compare with, not to build
+    recipe = with_trained_rate(recipe_of(run, items, trust=trust), run)
+    trained = with_trained_rate(read_recipe(str(run)), run)  # to compare with, not to build
     asked = make_recipe(trained.model_dump(exclude_none=True), items)
     saved = load_checkpoint(run, "last")
     if saved is None and trained.outer.objective == NOTHING:
@@ -68,7 +68,7 @@ def load_run(run: Path, items: Items = (), *, trust: bool = False) -> Loaded:
     alone = placed(_alone(recipe))
     parts = Parts(alone, build_data(alone, scale=kept_scale(recipe, trained, run)), sizes)
     _check_fit(parts.params, state.params, run)
-    return Loaded(
+    return TrainedRun(
         run,
         parts,
         trained,

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from innerloop.core.errors import NonFiniteError, spelling
-from innerloop.evaluation.scores import Evaluation
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.learners.table import takes_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from innerloop.evaluation.scores import Evaluation
 
 RECIPE_WORDS = {
     "checkpoint": "inner.checkpoint",

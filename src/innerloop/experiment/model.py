@@ -23,12 +23,9 @@ from innerloop.learners.objectives.mixed_precision import in_bfloat16
 from innerloop.learners.objectives.multitask import multitask
 from innerloop.learners.objectives.reptile import reptile
 from innerloop.learners.table import needs_labels, uses_head
-from innerloop.nets.factory import BACKBONES, build_backbone
-from innerloop.nets.hugging_face import is_hugging_face
 from innerloop.nets.last_layer import with_last_layer
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
-from innerloop.nets.pretrained import PRETRAINED
 
 
 class Model(NamedTuple):
@@ -79,8 +76,12 @@ def build_network(recipe: Recipe, sizes: Sizes) -> Network:
 
 def check_kind(kind: str) -> None:
     """Refuses the name of a network that there is not."""
+    if kind == "mlp" or ":" in kind:
+        return
+    from innerloop.nets.factory import BACKBONES
+
     known = ["mlp", *BACKBONES]
-    if ":" not in kind and kind not in known:
+    if kind not in known:
         hint = did_you_mean(kind, known)
         raise UserError(f"unknown model.kind '{kind}'{hint}; there are {', '.join(known)}, or your own.")
 
@@ -97,6 +98,8 @@ def _network(recipe: Recipe, shape: tuple[int, ...], outputs: int) -> Network:
             model.bias,
             model.weight_var,
         )
+    from innerloop.nets.factory import build_backbone
+
     check_channels(model.kind, shape)
     if ":" in model.kind and not model.kind.startswith("timm:"):
         return build_backbone(model.kind, (0, 0, outputs), model.norm, model.head, model.settings)
@@ -167,5 +170,8 @@ def check_outputs(recipe: Recipe, needed: int, labels: bool) -> None:
 
 def check_channels(kind: str, shape: Sequence[int]) -> None:
     """Refuses grey pictures for a network whose weights and scale are for three channels."""
+    from innerloop.nets.hugging_face import is_hugging_face
+    from innerloop.nets.pretrained import PRETRAINED
+
     if (kind in PRETRAINED or is_hugging_face(kind)) and len(shape) == 3 and shape[0] != 3:
         raise UserError(f"model.kind={kind} wants pictures in three channels: set data.colour=rgb.")

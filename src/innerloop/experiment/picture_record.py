@@ -19,7 +19,6 @@ from innerloop.core.files import read_json, write_json_atomic
 from innerloop.core.paths import user_path
 from innerloop.data.catalogue import EMBEDDED, catalogue
 from innerloop.data.hashing import content_hash, text_hash
-from innerloop.data.opening import own_store
 from innerloop.data.source import ImageSource
 
 KEPT = "data.json"
@@ -48,6 +47,8 @@ def is_own(name: str) -> bool:
 
 def own_folder(name: str) -> Path | None:
     """The folder of picture files that ``data.name`` means; None where pictures come from elsewhere."""
+    from innerloop.data.opening import own_store
+
     folder = user_path(name)
     return folder if is_own(name) and own_store(name) is None and folder.is_dir() else None
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from innerloop.core.random import derive_seed
-from innerloop.data.augment import episode_transform, lee2019
-from innerloop.data.opening import open_source
-from innerloop.data.pictures import Progress, silent
 from innerloop.data.source import ImageSource
-from innerloop.data.splits import hold_out
 from innerloop.experiment.messages import episode_words
 from innerloop.experiment.picture_record import read_kept, with_kept_splits
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, kinds_asked
-from innerloop.experiment.recipe.schema import Data, Recipe
-from innerloop.nets.hugging_face import PREFIX, is_hugging_face, read_preprocessing
-from innerloop.nets.pretrained import PRETRAINED
+from innerloop.experiment.recipe.schema import DataSettings, Recipe
 from innerloop.tasks.episodes import Kind
-from innerloop.tasks.few_shot import few_shot_sampler, split_classes
-from innerloop.tasks.hard_groups import by_hardness, hardest_groups
 from innerloop.tasks.sampler import Sampler
-from innerloop.tasks.supervised import supervised_sampler, with_rotations
+
+if TYPE_CHECKING:
+    from innerloop.data.pictures import Progress
 
 
 class Scale(NamedTuple):
@@ -42,6 +36,9 @@ def own_scale(kind: str) -> tuple[list[float], list[float]] | None:
     >>> own_scale("conv4") is None, own_scale("efficientnet-lite0")[0][0] == 127 / 255
     (True, True)
     """
+    from innerloop.nets.hugging_face import PREFIX, is_hugging_face, read_preprocessing
+    from innerloop.nets.pretrained import PRETRAINED
+
     if kind in PRETRAINED:
         return PRETRAINED[kind].preprocessing.scale()
     if is_hugging_face(kind):
@@ -49,8 +46,11 @@ def own_scale(kind: str) -> tuple[list[float], list[float]] | None:
     return None
 
 
-def open_pictures(data: Data, progress: Progress = silent) -> ImageSource:
+def open_pictures(data: DataSettings, progress: Progress | None = None) -> ImageSource:
     """The pictures that a recipe names, as their publisher or their folder splits them."""
+    from innerloop.data.opening import open_source
+    from innerloop.data.pictures import silent
+
     kept = read_kept(data.split_file)
     source = open_source(
         data.name,
@@ -60,7 +60,7 @@ def open_pictures(data: Data, progress: Progress = silent) -> ImageSource:
         split_file=None if kept else data.split_file,
         on_bad=data.on_bad,
         leave_out=data.leave_out,
-        progress=progress,
+        progress=progress or silent,
     )
     return with_kept_splits(source, kept) if kept else source
 
@@ -69,14 +69,16 @@ _opened = functools.lru_cache(maxsize=4)(open_pictures)
 
 
 @functools.lru_cache(maxsize=4)
-def plain_source(data: Data) -> ImageSource:
+def plain_source(data: DataSettings) -> ImageSource:
     """The pictures of a recipe without rotations, with a validation split; opened once per process."""
     source = _opened(data)
     return _with_validation(source) if _lacks_validation(source) else source
 
 
 @functools.lru_cache(maxsize=4)
-def _source(data: Data) -> ImageSource:
+def _source(data: DataSettings) -> ImageSource:
+    from innerloop.tasks.supervised import with_rotations
+
     source = plain_source(data)
     return with_rotations(source) if data.rotations else source
 
@@ -87,6 +89,8 @@ def _lacks_validation(source: ImageSource) -> bool:
 
 def _with_validation(source: ImageSource) -> ImageSource:
     """Some training classes are held out for validation: see :func:`innerloop.data.splits.hold_out`."""
+    from innerloop.data.splits import hold_out
+
     own = source.splits
     groups = None if source.groups is None else [source.group_names[g] for g in source.groups]
     parts = hold_out(own["train"].tolist(), source.class_names, groups)
@@ -129,6 +133,8 @@ def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
 
     Where there are none (``data.splits=test``), over those of all classes.
     """
+    from innerloop.tasks.few_shot import split_classes
+
     classes = split_classes(source, "train" if len(source.splits.get("train", ())) else "all")
     key = (source.content_sha256, source.images.shape, classes.tobytes())
     if not source.content_sha256:  # pictures in memory, which nobody has hashed
@@ -174,6 +180,8 @@ def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
 
 def hard_groups(recipe: Recipe, source: ImageSource) -> tuple[str, ...]:
     """The groups whose training tasks are hard: those that are named, else the hardest of the split."""
+    from innerloop.tasks.hard_groups import hardest_groups
+
     tasks = recipe.tasks
     return tuple(tasks.hard_groups) or hardest_groups(source, "train", tasks.ways, tasks.hardest)
 
@@ -190,6 +198,11 @@ def build_image_sampler(
 
     Tasks of the groups in ``hard`` are drawn apart from others in training.
     """
+    from innerloop.data.augment import episode_transform, lee2019
+    from innerloop.tasks.few_shot import few_shot_sampler
+    from innerloop.tasks.hard_groups import by_hardness
+    from innerloop.tasks.supervised import supervised_sampler
+
     training = split == "train"
     seed = recipe.run.seed if training else recipe.eval.seed
     transform = None
@@ -237,4 +250,6 @@ def largest_ways(recipe: Recipe) -> int:
 
 def training_classes(source: ImageSource) -> int:
     """How many classes the training split has: rows of a multi-task head."""
+    from innerloop.tasks.few_shot import split_classes
+
     return len(split_classes(source, "train"))

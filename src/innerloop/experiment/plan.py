@@ -14,7 +14,7 @@ from innerloop.experiment.ranks import own_tasks, ranks_here
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress
-from innerloop.training.execution.auto import Measured, choose_plan
+from innerloop.training.execution.auto import PlanChoice, choose_plan
 from innerloop.training.execution.plan import Plan
 from innerloop.training.execution.probes import compiler_works
 
@@ -86,7 +86,7 @@ def plan_of(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, fl
     return plan, _expected(plan, measured.milliseconds, left, bar)
 
 
-def measured_plan(parts: Parts, say: Callable[[str], None]) -> Measured:
+def measured_plan(parts: Parts, say: Callable[[str], None]) -> PlanChoice:
     """The fastest way to train these parts here, by their recipe; ``say`` is told of what is measured."""
     recipe = parts.recipe
     return choose_plan(

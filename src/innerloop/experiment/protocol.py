@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from innerloop.core.losses import get_loss
 from innerloop.data.hashing import file_hash, text_hash
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.episodes import Episodes
-from innerloop.evaluation.grid import PENALTIES
-from innerloop.evaluation.protocol import Protocol, kind_of
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.picture_record import digest, own_folder
 from innerloop.experiment.pictures import build_kinds, plain_source
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, family_asked, pictures_asked, shapes_asked
-from innerloop.experiment.recipe.schema import Data, Recipe
+from innerloop.experiment.recipe.schema import DataSettings, Recipe
 from innerloop.experiment.run_data import seen_word, test_digest
+from innerloop.nets.norms import kind_of
 from innerloop.tasks.families import FAMILIES, get_family
-from innerloop.tasks.few_shot import split_classes
 from innerloop.tasks.sampler import full_settings
+
+if TYPE_CHECKING:
+    from innerloop.evaluation.protocol import Protocol
 
 
 def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
@@ -40,12 +41,14 @@ def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
     return family_asked(recipe, split, name, full_settings(family, recipe.tasks.settings))
 
 
-def _pictures(data: Data, split: str) -> str:
+def _pictures(data: DataSettings, split: str) -> str:
     """Twelve digits for the classes of a split and their pictures, before they are converted.
 
     A folder's pictures are its files. Other pictures have a size of their own, and opening them in it only
     maps a file; the files of a folder would all have to be converted once more.
     """
+    from innerloop.tasks.few_shot import split_classes
+
     folder = own_folder(data.name)
     if folder is not None:
         source = plain_source(data)
@@ -63,6 +66,8 @@ def _class(source: ImageSource, c: int, folder: Path) -> list[str]:
 
 def _grouping(source: ImageSource, split: str) -> str | None:
     """Twelve digits for which class of a split is in which group; None where there are no groups."""
+    from innerloop.tasks.few_shot import split_classes
+
     if source.groups is None:
         return None
     of_classes = source.groups[split_classes(source, split)]
@@ -73,6 +78,9 @@ def _grouping(source: ImageSource, split: str) -> str | None:
 
 def head_protocol(recipe: Recipe, norm: str, episodes: int) -> Protocol:
     """The ``eval`` section as a protocol, for a network of this norm policy."""
+    from innerloop.evaluation.grid import PENALTIES
+    from innerloop.evaluation.protocol import Protocol
+
     kind, wanted = build_kinds(recipe, training=False)[0], recipe.eval
     return Protocol(
         kind.ways,

@@ -16,11 +16,11 @@ from innerloop.runs.checkpoints import save_checkpoint
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter
 from innerloop.runs.progress import Progress
-from innerloop.runs.tracking import NO_TRACKER, Tracked
+from innerloop.runs.tracking import NO_TRACKER, TrackerRun
 from innerloop.training.state import TrainState
 
 
-class Recorder:
+class RunRecorder:
     """Where a training tells how it goes: progress bar, the run's metrics and checkpoints, its tracker."""
 
     def __init__(self, parts: Parts, run: Path, bar: Progress, heed: Callable[[float], None]) -> None:
@@ -31,7 +31,7 @@ class Recorder:
         self._own: dict[str, float] = {}
         self._begun, self._heed = False, heed
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> RunRecorder:
         self._metrics.__enter__()
         return self
 
@@ -67,7 +67,7 @@ class Recorder:
         self._metrics.tell({"step": step, **scores})
 
 
-def _tracked(recipe: Recipe, run: Path, say: Callable[[str], None]) -> Tracked | None:
+def _tracked(recipe: Recipe, run: Path, say: Callable[[str], None]) -> TrackerRun | None:
     """The run as a tracker knows it, None without one.
 
     The manifest keeps the name, so that a resumed run goes on under it, wherever its directory is by then.
@@ -79,4 +79,4 @@ def _tracked(recipe: Recipe, run: Path, say: Callable[[str], None]) -> Tracked |
     known = before or {"by": by, "project": project, "name": f"{run.parent.name}-{run.name}"}
     if before is None:
         update_manifest(run, tracked=known)
-    return Tracked(by, project, str(known["name"]), recipe.model_dump(), run, before is not None, say)
+    return TrackerRun(by, project, str(known["name"]), recipe.model_dump(), run, before is not None, say)

@@ -16,6 +16,9 @@ from innerloop.evaluation.scores import GridRow
 from innerloop.experiment.recipe.protocols import CHANGED, evaluation_line
 from innerloop.training.execution.plan import Plan
 
+UNSURE_BELOW = 0.5
+"""Predictions less probable than this are marked unsure, unless one says otherwise."""
+
 
 class AfterSteps(NamedTuple):
     """A score after some number of inner steps.

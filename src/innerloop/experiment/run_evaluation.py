@@ -7,7 +7,6 @@ from pathlib import Path
 from innerloop.core.errors import UserError
 from innerloop.evaluation.comparison import Comparison, compare
 from innerloop.evaluation.episodes import differences
-from innerloop.experiment.backbone_run import evaluate_backbone_run, judge_backbone
 from innerloop.experiment.evaluation import evaluate_parts
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.messages import recipe_words
@@ -40,6 +39,8 @@ def compare_backbone(
 
     Settings of tasks and of judging hold for both; those of the network and of the run are the backbone's.
     """
+    from innerloop.experiment.backbone_run import judge_backbone
+
     own = judge_backbone(backbone, overrides, other, argv=argv)
     both = [item for item in overrides if item.partition(".")[0] in ("data", "tasks", "inner", "eval")]
     comparison = compare_judged(
@@ -77,6 +78,8 @@ def evaluate_run(run: Path, overrides: Items, *, trust: bool = False) -> Judged:
     """
     refuse_links(run)
     if look_at(run).outer.objective == NOTHING:
+        from innerloop.experiment.backbone_run import evaluate_backbone_run
+
         return evaluate_backbone_run(run, overrides, trust=trust)
     loaded = load_run(run, overrides, trust=trust)
     recipe = loaded.parts.recipe

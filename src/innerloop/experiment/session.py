@@ -14,7 +14,7 @@ from innerloop.experiment.inner_rate import provisional, refuse_unknown_rate
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
 from innerloop.experiment.ranks import ranks_here, ranks_notes, remember_run
-from innerloop.experiment.recipe.fitted import refuse_unfitted
+from innerloop.experiment.recipe.picture_fit import refuse_unfitted
 from innerloop.experiment.recipe.protocols import refuse_mixed_ways
 from innerloop.experiment.recipe.rules import rate_warnings
 from innerloop.experiment.recipe.schema import Recipe
@@ -48,7 +48,7 @@ def build_checked(recipe: Recipe) -> Parts:
 
 
 @contextmanager
-def begun(recipe: Recipe, data: Data, argv: list[str] | None, more: Mapping[str, Any]) -> Iterator[Path]:
+def new_run(recipe: Recipe, data: Data, argv: list[str] | None, more: Mapping[str, Any]) -> Iterator[Path]:
     """A new run directory with recipe, manifest and split, which this process alone writes to meanwhile."""
     run = create_run(Path(recipe.run.folder), recipe.name, recipe.run.seed)
     text = recipe_to_toml(recipe)
@@ -61,7 +61,7 @@ def begun(recipe: Recipe, data: Data, argv: list[str] | None, more: Mapping[str,
 
 
 @contextmanager
-def ending(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
+def record_end(run: Path, log: RunLog, bar: Progress) -> Iterator[None]:
     """Writes into the manifest how a run ended, if it did not end well."""
     try:
         yield
@@ -98,8 +98,13 @@ def session(
                 bar.line(remark)
         for note in notes:
             bar.line(f"warning: {note}")
-        with ending(run, log, bar), worker_warnings(bar.line):
+        with record_end(run, log, bar), worker_warnings(bar.line):
             yield bar
+
+
+def finish(run: Path, reason: str | None = None) -> None:
+    """Writes into the manifest that a run is finished, and why if that was before its last step."""
+    update_manifest(run, status="finished", reason=reason)
 
 
 def training_notes(recipe: Recipe, run: Path, step: int) -> list[str]:

@@ -15,11 +15,10 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.plan import Slowdown, plan_of
 from innerloop.experiment.recipe.rules import NOTHING
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recorder import Recorder
+from innerloop.experiment.recorder import RunRecorder
 from innerloop.experiment.results import TrainResult
 from innerloop.experiment.run_data import seen_notes
-from innerloop.experiment.session import begun, build_checked, session, training_notes
-from innerloop.runs.manifest import update_manifest
+from innerloop.experiment.session import build_checked, finish, new_run, session, training_notes
 from innerloop.training.state import TrainState
 
 
@@ -41,7 +40,7 @@ def train(
         return judge_only(recipe, argv=argv, progress=progress, notes=notes)
     parts = build_checked(recipe)
     kept = {"device": parts.recipe.run.device, "sizes": parts.sizes.as_dict()}
-    with begun(recipe, parts.data, argv, kept) as run:
+    with new_run(recipe, parts.data, argv, kept) as run:
         return train_from(parts.first, recipe, parts, run, progress, notes)
 
 
@@ -54,7 +53,7 @@ def train_from(
     with session(recipe, parts, run, first_step, show, notes) as bar:
         parts, state = settle_rate(recipe, parts, run, state, bar.line)
         plan, expected = plan_of(parts, run, bar, steps - first_step)
-        with Recorder(parts, run, bar, Slowdown(plan, expected, bar.line)) as record:
+        with RunRecorder(parts, run, bar, Slowdown(plan, expected, bar.line)) as record:
             fitted_at, validation = time.perf_counter(), validation_of(parts, plan)
             with rate_hint(recipe, run):
                 log, save, tell = record.log, record.save, record.tell
@@ -68,5 +67,5 @@ def train_from(
             record.finish(evaluation, state.step)
     done = state.step - first_step
     speed = done * recipe.outer.batch / seconds if done else None
-    update_manifest(run, status="finished", reason=None if state.step == steps else "validation stalled")
+    finish(run, None if state.step == steps else "validation stalled")
     return TrainResult(run, state.step, evaluation, speed, plan, time.perf_counter() - started, notes)

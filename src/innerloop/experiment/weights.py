@@ -25,7 +25,6 @@ from innerloop.learners.base import is_own
 from innerloop.learners.objectives.distillation import Teacher, teacher_of
 from innerloop.learners.objectives.multitask import PREFIX as HEADS
 from innerloop.nets.noise import with_noise, without_noise
-from innerloop.nets.pretrained import published_weights
 from innerloop.nets.weights import load_statistics, load_weights
 from innerloop.runs.checkpoints import load_checkpoint
 from innerloop.runs.directory import is_run
@@ -179,6 +178,8 @@ def pretrained_weights(kind: str, params: Params, head_names: Sequence[str]) -> 
     """Published weights and statistics; the last layer as it was drawn if it tells other classes apart."""
     if ":" in kind:
         raise UserError(f"model.kind={kind} brings its own weights: leave out model.init={INIT}.")
+    from innerloop.nets.pretrained import published_weights
+
     given = published_weights(kind)
     other = any(given[name].shape != params[name].shape for name in head_names)
     return {**given, **{name: params[name] for name in head_names}} if other else given

@@ -13,7 +13,7 @@ from torch import nn
 
 from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
-from innerloop.core.importing import Trusted, foreign_parts, let_in, load_object
+from innerloop.core.importing import Trusted, check_trust, foreign_parts, load_object
 from innerloop.nets.cells.network import cell_network
 from innerloop.nets.convolutional import conv4, convnet, r2d2_conv
 from innerloop.nets.efficientnet_lite import NAMES, efficientnet_lite
@@ -82,7 +82,7 @@ def build_backbone(
         library, _, model = name.partition(":")
         if library == "timm":
             if not isinstance(name, Trusted):
-                let_in(foreign_parts(name, settings), "a plain string", trust=False)
+                check_trust(foreign_parts(name, settings), "a plain string", trust=False)
             return from_module(lambda: _timm(model, sizes, settings), head, norm)
         if is_hugging_face(name):
             return from_module(lambda: hugging_face(model, sizes[2], settings), head or "head", norm)

@@ -31,6 +31,8 @@ from innerloop.core.types import Buffers, Params, Statistics
 
 NORM_POLICIES = ("transductive", "support", "running", "group", "none")
 """Where normalisation layers take mean and variance from; the documentation describes each of them."""
+KINDS = {"transductive": "transductive (queries are normalised by their own batch)"}
+"""Whether queries of a task are judged together: only the norm policy decides it here."""
 MOMENTUM = 0.1
 EPS = 1e-5
 
@@ -43,6 +45,15 @@ def check_policy(policy: str) -> str:
             f"unknown norm policy '{policy}'{did_you_mean(policy, NORM_POLICIES)}; there are {known}."
         )
     return policy
+
+
+def kind_of(policy: str) -> str:
+    """``inductive``, or ``transductive`` with the reason.
+
+    >>> kind_of("support")
+    'inductive'
+    """
+    return KINDS.get(policy, "inductive")
 
 
 def statistics_for(policy: str, phase: str, training: bool) -> Statistics:

@@ -25,7 +25,7 @@ from innerloop._version import __version__
 from innerloop.core.child_processes import KILLED
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.stderr import tell
-from innerloop.runs.executors import RETRIES, Processes
+from innerloop.runs.executors import RETRIES, ProcessExecutor
 
 SLURM = "slurm"
 ANSWER = 10.0
@@ -42,7 +42,7 @@ _ENDING = ("closing", "closed", "failed", "stopping")
 """States of a worker that has lost its scheduler, or was told to end."""
 
 
-class Setting(NamedTuple):
+class WorkerSetting(NamedTuple):
     """What a worker must have, and give to a job."""
 
     versions: dict[str, str]
@@ -62,7 +62,7 @@ def open_cluster(cluster: str, workers: int | None, threads: int) -> Iterator[Ex
         raise UserError(
             f"--cluster {cluster} needs {' and '.join(missing)}: `pip install 'innerloop[cluster]'`."
         )
-    setting = Setting(_versions_here(), threads, str(Path.cwd()))
+    setting = WorkerSetting(_versions_here(), threads, str(Path.cwd()))
     with _quiet(), _connected(cluster, workers) as client:
         _check_workers(client, setting.versions)
         executor = Cluster(client, setting)
@@ -183,7 +183,7 @@ def _other_version(where: str, package: str, theirs: str | None, ours: str) -> U
 class Cluster(Executor):
     """Jobs on the workers of a Dask cluster; those of a worker that is lost are done again by another."""
 
-    def __init__(self, client: Any, setting: Setting) -> None:
+    def __init__(self, client: Any, setting: WorkerSetting) -> None:
         self._client, self._setting = client, setting
         self._executor = client.get_executor(pure=False)
 
@@ -202,11 +202,11 @@ class Cluster(Executor):
         self._executor.shutdown(wait=wait and not cancel_futures)
 
 
-_IDLE: list[Processes] = []
+_IDLE: list[ProcessExecutor] = []
 """Of a worker: processes that wait for a job."""
 
 
-def _on_worker(setting: Setting, packed: bytes) -> Any:
+def _on_worker(setting: WorkerSetting, packed: bytes) -> Any:
     """A job in a process beside the worker of Dask, ended where nobody waits for it any more."""
     _check_here(setting)
     # Dask starts its workers as daemons, which may have no children; ours end with their parent by themselves
@@ -214,7 +214,7 @@ def _on_worker(setting: Setting, packed: bytes) -> Any:
     try:
         process = _IDLE.pop()
     except IndexError:
-        process = Processes(1, method="spawn")
+        process = ProcessExecutor(1, method="spawn")
     for _ in range(RETRIES):
         try:
             value = _awaited(process.submit(_carry_out, setting, packed))
@@ -231,7 +231,7 @@ def _on_worker(setting: Setting, packed: bytes) -> Any:
     raise UserError(KILLED)
 
 
-def _carry_out(setting: Setting, packed: bytes) -> Any:
+def _carry_out(setting: WorkerSetting, packed: bytes) -> Any:
     """In the process of the job."""
     import torch
 
@@ -256,7 +256,7 @@ def _awaited(future: Future[Any]) -> Any:
                 raise
 
 
-def _check_here(setting: Setting) -> None:
+def _check_here(setting: WorkerSetting) -> None:
     """The same where a worker came later."""
     ours = _versions_here()
     for package, wanted in setting.versions.items():

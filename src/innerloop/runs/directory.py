@@ -125,16 +125,17 @@ def _some(labels: list[str]) -> str:
     return shown + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
 
 
-def _age(run: Path) -> tuple[str, int, str]:
+def _age(run: Path) -> tuple[str, float, int, str]:
     match = _NAME.match(run.name)
     if match is None:
         modified = datetime.fromtimestamp(_changed(run))
-        return modified.strftime("%Y%m%d-%H%M%S"), 1, run.as_posix()
-    return match[1], int(match[3] or 1), run.as_posix()
+        return modified.strftime("%Y%m%d-%H%M%S"), 0.0, 1, run.as_posix()
+    # names have seconds; of runs of the same second the recipe that was written first is older
+    return match[1], _changed(run / RECIPE), int(match[3] or 1), run.as_posix()
 
 
-def _changed(run: Path) -> float:
+def _changed(path: Path) -> float:
     try:
-        return max(0.0, run.stat().st_mtime)
+        return max(0.0, path.stat().st_mtime)
     except OSError:  # removed while we look
         return 0.0

@@ -21,7 +21,14 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from innerloop.core.child_processes import GRACE, KILLED, beginning, end_pool, end_with_parent, new_pool
+from innerloop.core.child_processes import (
+    GRACE,
+    KILLED,
+    end_pool,
+    end_with_parent,
+    new_pool,
+    starting_workers,
+)
 from innerloop.core.errors import UserError
 from innerloop.core.resources import available_cores
 from innerloop.core.stderr import tell
@@ -67,9 +74,9 @@ def open_executor(
         return
     workers = workers or available_cores()
     if workers == 1 and not separate:
-        yield Here(threads)
+        yield SerialExecutor(threads)
         return
-    pool = Processes(workers, threads)
+    pool = ProcessExecutor(workers, threads)
     try:
         yield pool
     finally:
@@ -108,7 +115,7 @@ def as_finished(
                 if following is None:
                     break
                 running[executor.submit(function, following[1])] = following
-                if isinstance(executor, Here):
+                if isinstance(executor, SerialExecutor):
                     break
             if not running:
                 return
@@ -174,7 +181,7 @@ def in_order(
             following += 1
 
 
-class Here(Executor):
+class SerialExecutor(Executor):
     """Jobs in this process, one after the other, with the threads that workers would have."""
 
     def __init__(self, threads: int = 1) -> None:
@@ -193,7 +200,7 @@ class Here(Executor):
         return future
 
 
-class Processes(Executor):
+class ProcessExecutor(Executor):
     """Worker processes of this machine; where one is killed, the next job finds new ones."""
 
     def __init__(self, workers: int, threads: int = 1, method: str | None = None) -> None:
@@ -202,7 +209,7 @@ class Processes(Executor):
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Hands a job out."""
-        with beginning():
+        with starting_workers():
             try:
                 return self._opened().submit(function, *args, **kwargs)
             except BrokenProcessPool:

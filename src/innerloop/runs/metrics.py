@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from innerloop.core.errors import UserError
 from innerloop.core.files import json_line, write_text_atomic
-from innerloop.runs.tracking import Tracked, followers, scalars
+from innerloop.runs.tracking import TrackerRun, followers, scalars
 
 
 class MetricsWriter:
     """Appends lines to a metrics file; gives their numbers to TensorBoard and to a tracker if asked."""
 
-    def __init__(self, path: Path, tensorboard: bool = False, tracked: Tracked | None = None) -> None:
+    def __init__(self, path: Path, tensorboard: bool = False, tracked: TrackerRun | None = None) -> None:
         cut_torn_line(path)
         last = _last_step(path) if tensorboard else None
         self._followers = followers(path, tensorboard, tracked, last)

@@ -28,7 +28,7 @@ class Follower(Protocol):
         """Nothing more comes."""
 
 
-class Tracked(NamedTuple):
+class TrackerRun(NamedTuple):
     """How a run is known to a tracker."""
 
     by: str
@@ -80,7 +80,7 @@ class Tracker:
     A tracker that fails, at once or later, is given up with one sentence, and the run goes on without it.
     """
 
-    def __init__(self, tracked: Tracked) -> None:
+    def __init__(self, tracked: TrackerRun) -> None:
         self._tracked = tracked
         self._module: Any = None  # what is open; None once it was closed or given up
         self._attempt(self._start)
@@ -124,7 +124,7 @@ def _quiet() -> contextlib.redirect_stdout[io.StringIO]:
     return contextlib.redirect_stdout(io.StringIO())
 
 
-def followers(path: Path, tensorboard: bool, tracked: Tracked | None, step: int | None) -> list[Follower]:
+def followers(path: Path, tensorboard: bool, tracked: TrackerRun | None, step: int | None) -> list[Follower]:
     """Everything besides ``metrics.jsonl`` that is given the numbers of a run."""
     followers: list[Follower] = []
     if tensorboard:
@@ -159,13 +159,13 @@ def _installed(package: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def _trackio(module: Any, tracked: Tracked) -> dict[str, Any]:
+def _trackio(module: Any, tracked: TrackerRun) -> dict[str, Any]:
     """Kept on this machine, unless trackio's own environment variables name a Space or a server."""
     del module
     return {"resume": "allow" if tracked.resumed else "never", "embed": False}
 
 
-def _wandb(module: Any, tracked: Tracked) -> dict[str, Any]:
+def _wandb(module: Any, tracked: TrackerRun) -> dict[str, Any]:
     """Offline, unless its own environment variable says otherwise; the id is what continues a run."""
     mode = _wandb_mode()
     resume = "allow" if tracked.resumed and mode == "online" else None
@@ -178,7 +178,7 @@ def _wandb_mode() -> str:
     return os.environ.get("WANDB_MODE") or "offline"
 
 
-def _upload(tracked: Tracked) -> str:
+def _upload(tracked: TrackerRun) -> str:
     if _wandb_mode() != "offline":
         return ""
     return f", offline: `wandb sync {tracked.folder}/wandb/offline-run-*` uploads it"

@@ -11,8 +11,8 @@ from torch import Tensor
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.random import generator
 from innerloop.core.types import Buffers, Params, Task, TaskBatch, stack_tasks
-from innerloop.experiment.learner import Given, from_entry
-from innerloop.experiment.recipe.schema import Inner
+from innerloop.experiment.learner import LearnerArguments, from_entry
+from innerloop.experiment.recipe.schema import InnerSettings
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.predict import Method, fit
@@ -336,9 +336,9 @@ def built(method: str, case: Case, given: Mapping[str, Any]) -> Made:
     start = {"lr": 0.01, "steps": 2, "loss": case.loss, **given}
     if method in LEARNERS:
         start["method"] = method
-    section = Inner(**start)
+    section = InnerSettings(**start)
     entry = {**LEARNERS, **OTHERS}[method]
-    learner = from_entry(entry, Given(section, section.steps, case.ways), case.network)
+    learner = from_entry(entry, LearnerArguments(section, section.steps, case.ways), case.network)
     return Made(learner, *case.network.init(generator(0, "check")))
 
 

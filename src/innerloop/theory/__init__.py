@@ -21,10 +21,15 @@ if TYPE_CHECKING:
     from innerloop.theory.hardness import nearest_neighbour_error as nearest_neighbour_error
     from innerloop.theory.hardness import rank_correlation as rank_correlation
     from innerloop.theory.hardness import rank_tasks as rank_tasks
+    from innerloop.theory.kernels import DepthStructure as DepthStructure
     from innerloop.theory.kernels import KernelComparison as KernelComparison
     from innerloop.theory.kernels import KernelRepeat as KernelRepeat
     from innerloop.theory.kernels import Learning as Learning
     from innerloop.theory.kernels import compare_kernels as compare_kernels
+    from innerloop.theory.kernels import condition as condition
+    from innerloop.theory.kernels import depth_structure as depth_structure
+    from innerloop.theory.kernels import inverse_gap as inverse_gap
+    from innerloop.theory.kernels import spectrum as spectrum
     from innerloop.theory.landscape.features import Step as Step
     from innerloop.theory.landscape.features import View as View
     from innerloop.theory.landscape.features import look_at as look_at
@@ -51,11 +56,6 @@ if TYPE_CHECKING:
     from innerloop.theory.rate.linear import random_matrix as random_matrix
     from innerloop.theory.rate.linear import rate_by as rate_by
     from innerloop.theory.rate.linear import spread_centres as spread_centres
-    from innerloop.theory.spectra import DepthStructure as DepthStructure
-    from innerloop.theory.spectra import condition as condition
-    from innerloop.theory.spectra import depth_structure as depth_structure
-    from innerloop.theory.spectra import inverse_gap as inverse_gap
-    from innerloop.theory.spectra import spectrum as spectrum
 else:
     __getattr__, __dir__ = lazy(
         __name__,
@@ -64,7 +64,10 @@ else:
             "innerloop.theory.hardness": (
                 "Hardness head_rate losses_after_steps nearest_neighbour_error rank_correlation rank_tasks"
             ),
-            "innerloop.theory.kernels": "KernelComparison KernelRepeat Learning compare_kernels",
+            "innerloop.theory.kernels": (
+                "DepthStructure KernelComparison KernelRepeat Learning compare_kernels condition "
+                "depth_structure inverse_gap spectrum"
+            ),
             "innerloop.theory.landscape.features": "Step View look_at",
             "innerloop.theory.landscape.geography": (
                 "ClosedLandscape LandscapeSolution Sides Unavoidable closed_landscape"
@@ -76,7 +79,6 @@ else:
             "innerloop.theory.rate.linear": (
                 "FormRate LinearTasks gaussian_basis polynomial_basis random_matrix rate_by spread_centres"
             ),
-            "innerloop.theory.spectra": "DepthStructure condition depth_structure inverse_gap spectrum",
         },
         rooms="landscape rate",
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
-from innerloop.theory.spectra import condition, spectrum
+from innerloop.theory.kernels import condition, spectrum
 
 
 class Rates(NamedTuple):

@@ -8,9 +8,9 @@ from innerloop.core.lazy import lazy
 
 if TYPE_CHECKING:
     from innerloop.training.convergence import Convergence as Convergence
+    from innerloop.training.convergence import FiniteWidthEffects as FiniteWidthEffects
     from innerloop.training.convergence import MetaMethod as MetaMethod
-    from innerloop.training.convergence import Trained as Trained
-    from innerloop.training.convergence import Wide as Wide
+    from innerloop.training.convergence import WideNetwork as WideNetwork
     from innerloop.training.convergence import follow_bound as follow_bound
     from innerloop.training.execution.auto import choose_plan as choose_plan
     from innerloop.training.execution.gradient_types import Gradient as Gradient
@@ -28,7 +28,9 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "innerloop.training.convergence": "Convergence MetaMethod Trained Wide follow_bound",
+            "innerloop.training.convergence": (
+                "Convergence FiniteWidthEffects MetaMethod WideNetwork follow_bound"
+            ),
             "innerloop.training.execution.auto": "choose_plan",
             "innerloop.training.execution.gradient_types": "Gradient",
             "innerloop.training.execution.gradients": "meta_gradient",

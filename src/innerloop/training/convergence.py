@@ -19,7 +19,7 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import Heads, adaptation_of, mtl_kernel, split_kernel, stack, times_rows
 from innerloop.nets.mlp import mlp
 from innerloop.theory.convergence import linear_distance, linear_loss, loss_bound, rates
-from innerloop.theory.spectra import spectrum
+from innerloop.theory.kernels import spectrum
 from innerloop.training.wide import watch_method
 
 
@@ -39,7 +39,7 @@ class MetaMethod(NamedTuple):
     heads: Heads = "shared"
 
 
-class Wide(NamedTuple):
+class WideNetwork(NamedTuple):
     """A fully connected network.
 
     Attributes:
@@ -53,7 +53,7 @@ class Wide(NamedTuple):
     activation: str = "relu"
 
 
-class Trained(NamedTuple):
+class FiniteWidthEffects(NamedTuple):
     """A trained network beside its limit.
 
     Attributes:
@@ -102,12 +102,12 @@ class Convergence(NamedTuple):
     loss: list[float]
     bound: list[float]
     holds: bool
-    trained: Trained | None
+    trained: FiniteWidthEffects | None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         plain = self._asdict()
-        trained: Trained | None = plain.pop("trained")
+        trained: FiniteWidthEffects | None = plain.pop("trained")
         return plain if trained is None else {**plain, **trained._asdict()}
 
     def __str__(self) -> str:
@@ -129,7 +129,13 @@ class Convergence(NamedTuple):
 
 
 def follow_bound(
-    tasks: TaskBatch, method: MetaMethod, network: Wide, *, eta: float = 0.5, steps: int = 100, seed: int = 0
+    tasks: TaskBatch,
+    method: MetaMethod,
+    network: WideNetwork,
+    *,
+    eta: float = 0.5,
+    steps: int = 100,
+    seed: int = 0,
 ) -> Convergence:
     r"""The course of a training loss beside :math:`(1-\eta\sigma_{min}/3)^{2t}L_0`.
 
@@ -144,7 +150,7 @@ def follow_bound(
     >>> from innerloop import get_family, make_sampler
     >>> family = get_family("bridge-quadratic")
     >>> sampler = make_sampler(family, seed=0, shots=2, queries=2, dtype=torch.float64)
-    >>> course = follow_bound(sampler.episodes(range(2)), MetaMethod("maml"), Wide(depth=2), steps=3)
+    >>> course = follow_bound(sampler.episodes(range(2)), MetaMethod("maml"), WideNetwork(depth=2), steps=3)
     >>> len(course.loss), course.holds, course.trained
     (4, True, None)
     """
@@ -174,7 +180,7 @@ def follow_bound(
     )
 
 
-def _limit(tasks: TaskBatch, method: MetaMethod, network: Wide) -> tuple[Tensor, Tensor]:
+def _limit(tasks: TaskBatch, method: MetaMethod, network: WideNetwork) -> tuple[Tensor, Tensor]:
     """The infinitely wide network's meta-kernel, and the residual it starts from."""
     kernel = mlp_kernel(network.depth, network.activation)
     if method.name == "mtl":
@@ -194,8 +200,8 @@ def _limit(tasks: TaskBatch, method: MetaMethod, network: Wide) -> tuple[Tensor,
 
 
 def _train(
-    tasks: TaskBatch, method: MetaMethod, network: Wide, phi: Tensor, eta: float, steps: int, seed: int
-) -> tuple[Tensor, Trained]:
+    tasks: TaskBatch, method: MetaMethod, network: WideNetwork, phi: Tensor, eta: float, steps: int, seed: int
+) -> tuple[Tensor, FiniteWidthEffects]:
     width = int(network.width)
     inputs, outputs = tasks.x_support.shape[-1], tasks.y_support.shape[-1]
     hidden = [width] * (network.depth - 1)
@@ -206,7 +212,7 @@ def _train(
     course = watch_method(method.name, net, params, tasks, eta, steps, inner=inner, heads=method.heads)
     if outputs > 1:  # the network's kernel has every output; the limit is the same for each
         phi = torch.kron(phi, torch.eye(outputs, dtype=phi.dtype))
-    trained = Trained(
+    trained = FiniteWidthEffects(
         movement=course.path / width**0.5,
         distance=course.distance,
         kernel_drift=course.drift,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from innerloop.core.errors import NonFiniteError
-from innerloop.core.interrupts import held_interrupts
+from innerloop.core.interrupts import defer_interrupts
 from innerloop.core.ranks import LostRankError
 from innerloop.core.statistics import Interval
 from innerloop.core.trees import first_not_finite, global_norm
@@ -112,7 +112,7 @@ def fit(
     # a run that was killed while its result was evaluated had stopped already
     stop = validation is not None and loop.stalled(validation)
     try:
-        with torch_threads(plan), held_interrupts() as check:
+        with torch_threads(plan), defer_interrupts() as check:
             while loop.state.step < steps and not stop:
                 check()  # an interrupt waits until here, where the state is whole
                 record = loop.apply(loop.gradient(sampler, loop.state.step, batch))

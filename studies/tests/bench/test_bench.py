@@ -16,7 +16,7 @@ from innerloop.testing.closeness import CHAINED, DIFFERENCED, ROUNDED
 from innerloop.training.execution.mapping import ProcessMap
 from innerloop_studies import bench
 from innerloop_studies.bench import harness, maml, maml_conv, maml_peers, memory, worker
-from innerloop_studies.bench.harness import Block, Child, Measured, Side, Timing
+from innerloop_studies.bench.harness import Child, Measured, Side, TimedBlock, Timing
 from oracles.patience import wait_until
 
 SMALL = {
@@ -118,7 +118,9 @@ def test_ratios_are_taken_within_rounds():
 
 def test_a_row_has_the_promised_keys_in_order():
     """What `innerloop bench NAME --json` prints is read by others."""
-    row = harness.comparison("c", "p", timing("a@2", [1.0], threads=2), timing("p@1", [3.0]), 2.0, ["x", "y"])
+    sides, said = {"ours@2": timing("ours@2", [1.0], threads=2), "p@1": timing("p@1", [3.0])}, []
+    row = Measured(sides, None, said.append).row("c", "p", 2.0, ["x", "y"])
+    assert said == ["c: 3.00× p; x; y"]
     assert list(row.items()) == [
         ("case", "c"),
         ("peer", "p"),
@@ -137,10 +139,10 @@ def test_a_row_has_the_promised_keys_in_order():
 def test_blocks_become_a_timing():
     """The median of each round, scaled to the whole work; the most memory; all calls."""
     blocks = [
-        Block([0.3, 0.1, 0.2], peak_mb=90.0, empty_mb=60.0, others=0.4),
-        Block([0.4], peak_mb=95.0, empty_mb=60.0),
+        TimedBlock([0.3, 0.1, 0.2], peak_mb=90.0, empty_mb=60.0, others=0.4),
+        TimedBlock([0.4], peak_mb=95.0, empty_mb=60.0),
     ]
-    timed = harness.timing(Side("a", {}), blocks, 1.5, scale=10.0)
+    timed = Timing.of(Side("a", {}), blocks, 1.5, scale=10.0)
     assert timed == Timing(Side("a", {}), [pytest.approx(2000.0), pytest.approx(4000.0)], 95.0, 60.0, 4, 1.5)
     assert harness.bystanders(blocks) == 0.4
     assert harness.bystanders(blocks[1:]) is None
@@ -232,7 +234,10 @@ def test_wrong_gradients_are_no_result():
 
 
 def test_a_failing_worker_says_why():
-    with Child("a side") as child, pytest.raises(RuntimeError, match=r"a side failed:[\s\S]*no_such_request"):
+    with (
+        Child("a side", memory.WORKER) as child,
+        pytest.raises(RuntimeError, match=r"a side failed:[\s\S]*no_such_request"),
+    ):
         child.ask("no_such_request")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from innerloop.nets import apply, efficientnet_lite
 from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY, assert_close
-from innerloop_studies.bench import own_pictures
+from innerloop_studies.bench import harness, own_pictures
 from innerloop_studies.bench.own_pictures_script import with_weights
 
 
@@ -26,10 +26,11 @@ def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
         }
         rows = {side: own_pictures.build({**spec, "side": side})() for side in ("first", "again", "script")}
     assert rows["script"].shape == (2, 1280)
-    assert own_pictures._distance({"script@1": rows["script"], "ours": rows["first"]}) < SOLVED_ROUGHLY
+    both = {"script@1": rows["script"], "ours": rows["first"]}
+    assert harness.disagreement(both, "script@1", what="features") < SOLVED_ROUGHLY
     np.testing.assert_array_equal(rows["first"], rows["again"])
-    with pytest.raises(RuntimeError, match="differ from the script"):
-        own_pictures._distance({"script@1": rows["script"], "ours": rows["first"] * 1.1})
+    with pytest.raises(RuntimeError, match="features differ"):
+        harness.disagreement({**both, "ours": rows["first"] * 1.1}, "script@1", what="features")
 
 
 def test_real_photographs_are_taken_where_they_are(

@@ -10,7 +10,7 @@ import torch
 from innerloop.testing.closeness import LIMIT, ROUNDED, SUMMED
 from innerloop.training.execution import ranks as execution_ranks
 from innerloop_studies.bench import maml, ranks, ranks_cost
-from innerloop_studies.bench.harness import Child, Side, Timing
+from innerloop_studies.bench.harness import Measured, Side, Timing, thread_limits
 from innerloop_studies.bench.ranks_cost import (
     Exchange,
     Link,
@@ -39,7 +39,8 @@ def timing(name, rounds, threads=1):
 def timings(one, two, others=(1.0, 1.0)):
     by_side = {name: timing(name, list(others), 2) for name in ranks.PEERS}
     by_side |= {ranks.ONE: timing(ranks.ONE, one), ranks.TWO: timing(ranks.TWO, two)}
-    return by_side | {f"{ranks.SOME}2": timing("2", [101.0]), f"{ranks.SOME}1": timing("1", [51.0])}
+    by_side |= {f"{ranks.SOME}2": timing("2", [101.0]), f"{ranks.SOME}1": timing("1", [51.0])}
+    return Measured(by_side, 0.5)
 
 
 def test_the_all_reduce_is_the_last_ranks_time_and_the_rest_is_waiting():
@@ -52,17 +53,17 @@ def test_the_all_reduce_is_the_last_ranks_time_and_the_rest_is_waiting():
 
 def test_a_row_sets_two_ranks_beside_one():
     share = ranks.Share(0.012, 0.034, 0.002)
-    row = ranks.row_of(5, ranks.TWO, timings([200.0, 220.0], [100.0, 110.0]), share, ["quiet"])
+    row = ranks.row_of(5, ranks.TWO, timings([200.0, 220.0], [100.0, 110.0]), share, ["equal"])
     assert (row["case"], row["peer"], row["ratio"]) == ("5 steps, two ranks", ranks.ONE, 2.0)
     assert (row["at_least"], row["at_most"], row["threads"]) == (1.7, 0.05, "2 × 1 / 1")
     assert (row["all_reduce_share"], row["waiting_share"]) == (0.012, 0.034)
     assert row["notes"].startswith(
         "all-reduce 1.2 % of a step (at most 5 %), waiting for the last rank 3.4 %"
     )
-    other = ranks.row_of(1, "threads", timings([2.0, 2.0], [1.0, 1.0]), share, ["quiet"])
+    other = ranks.row_of(1, "threads", timings([2.0, 2.0], [1.0, 1.0]), share, ["equal"])
     assert (other["case"], other["ratio"], other["at_least"]) == ("1 step, threads", 2.0, None)
     assert "all_reduce_share" not in other
-    assert other["notes"] == "quiet"
+    assert other["notes"] == "equal; others kept 0.5 cores busy"
 
 
 def test_the_model_is_made_of_what_was_measured():
@@ -70,7 +71,8 @@ def test_the_model_is_made_of_what_was_measured():
     share = ranks.Share(0.0, 0.0, waited_s=2e-3)
     case_timings = timings([201.0], [110.0], (1.0,))
     rows = [ranks.row_of(5, ranks.TWO, case_timings, share, [])]
-    told = ranks.model(ranks.Case(rows, case_timings, share, 1000), LINK, fixed=0.5e-3)
+    ms = {name: one.ms for name, one in case_timings.timings.items()}
+    told = ranks.model(ranks.StepTimings(rows, ms, share, 1000), LINK, fixed=0.5e-3)
     step = Step(**told["step"])
     assert (step.task, step.fixed, step.size) == (pytest.approx(0.05), pytest.approx(1.5e-3), 4000.0)
     # half the median distance of the sums of two tasks each, on two ranks
@@ -133,15 +135,15 @@ def test_runs_and_reports():
 
 @pytest.mark.slow
 def test_ranks_of_a_team_are_separate_processes_that_end_with_it():
-    with Child("a team", ranks.MODULE) as child:
-        spec = {**ranks.sides_of(1, TINY)[1].spec}
-        child.ask("setup", spec=spec)
-        answer = child.ask("block", repeats=3)
-        told = child.ask("exchanges")
-    assert len(answer["pids"]) == 2
-    assert len(answer["seconds"]) == 3
-    assert [len(spent) for spent in told["exchanges"]] == [3, 3]
-    assert all(0 < spent <= step for spent, step in zip(told["exchanges"][0], told["seconds"], strict=True))
+    spec = {**ranks.sides_of(1, TINY)[1].spec}
+    with ranks.Team("a team", 2, thread_limits(1)) as team:
+        team.ask("setup", spec=spec)
+        answer = team.ask("block", repeats=3)
+    assert len(set(answer["pids"])) == 2
+    assert len(answer["seconds"]) == len(team.seconds) == 3
+    assert [len(spent) for spent in team.exchanges] == [3, 3]
+    assert all(0 < spent <= step for spent, step in zip(team.exchanges[0], team.seconds, strict=True))
+    assert all(child.process.poll() is not None for child in team.children)
 
 
 # --- the model ----------------------------------------------------------------------------------------------

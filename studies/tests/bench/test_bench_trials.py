@@ -9,7 +9,7 @@ import pytest
 from innerloop.core.errors import UserError
 from innerloop.training.execution import probes
 from innerloop.training.execution.probes import Outcome, kept_in, remember
-from innerloop_studies.bench import maml_sine, rate, resnet
+from innerloop_studies.bench import maml_sine, memory, rate, resnet
 from innerloop_studies.bench.harness import Child
 
 SIGILL = "a bfloat16 product ends the process with SIGILL"
@@ -23,7 +23,7 @@ def test_the_benchmark_leaves_bfloat16_out_and_says_why(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     remember(*kept_in(probes.BFLOAT16_PROBE), Outcome(False, "ends the process with SIGILL"))
     spec = {"side": "ours", "precision": "auto", "threads": 1, "widths": [4, 4, 8, 8], "samples": 8}
-    with Child("ours", resnet.MODULE) as child:
+    with Child("ours", resnet.__name__) as child:
         remark = child.ask("setup", spec=spec)["remark"]
     assert remark == f"float32: bfloat16 is left out because {SIGILL} here: float32 is kept"
     with pytest.raises(UserError, match="ends the process with SIGILL"):
@@ -50,7 +50,7 @@ def test_benchmarks_import_nothing_from_here(tmp_path: Path, monkeypatch: pytest
     for name in ("torch", "numpy", "json", "innerloop", "innerloop_studies"):
         (tmp_path / f"{name}.py").write_text("from pathlib import Path\nPath('escaped').write_text('')\n")
     monkeypatch.chdir(tmp_path)
-    with Child("a side") as child:
+    with Child("a side", memory.WORKER) as child:
         assert child.ask("block", repeats=1)["seconds"]
     assert rate._child("formed", 1)["tasks"] == 1
     assert not (tmp_path / "escaped").exists()

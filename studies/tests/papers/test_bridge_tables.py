@@ -17,7 +17,6 @@ from innerloop_studies.papers.bridge.pictures import (
     PENALTIES,
     SIZES,
     PictureRun,
-    ValidationPoint,
     Watch,
     Work,
     best_validation,
@@ -25,7 +24,6 @@ from innerloop_studies.papers.bridge.pictures import (
     mean,
     over_seeds,
     percent,
-    picture_run,
     recipe_for,
     settings_of,
     smoke_counts,
@@ -41,7 +39,7 @@ def a_run(accuracy: float, seconds: float = 100.0, rise: float = 10.0) -> Pictur
     """A run whose validation accuracy rises to ``accuracy`` by a point every ``rise`` seconds."""
     points = [accuracy - 0.01 * k for k in range(9, -1, -1)]
     curve = [
-        ValidationPoint(step=i + 1, validation=value, ci95=0.01, seconds=rise * (i + 1))
+        {"step": i + 1, "validation": value, "ci95": 0.01, "seconds": rise * (i + 1)}
         for i, value in enumerate(points)
     ]
     wobble = [0.01 * ((7 * i) % 5 - 2) for i in range(TASKS)]
@@ -234,13 +232,13 @@ def test_lengths_batches_and_normalisation_reach_the_recipe() -> None:
 def test_a_run_gives_the_best_weights_scores_and_repeats() -> None:
     work = Work("smoke", "cifar-fs", "MTL", 0)
     kept = trained(**settings_of(work))
-    first, again = picture_run(kept), picture_run(trained(**settings_of(work)))
-    assert first.as_dict() == kept
+    first, again = PictureRun(**kept), PictureRun(**trained(**settings_of(work)))
+    assert first._asdict() == kept
     assert first.scores == again.scores
     assert first.penalties == again.penalties
-    assert [point.step for point in first.curve] == [2, 4]
-    best = max(first.curve, key=lambda point: (point.validation, -point.step))
-    assert first.best_step == best.step
+    assert [point["step"] for point in first.curve] == [2, 4]
+    best = max(first.curve, key=lambda point: (point["validation"], -point["step"]))
+    assert first.best_step == best["step"]
     assert len(first.scores["2"]) == SIZES["smoke"].tests
     assert 0 < mean(first, "2") < 1
     assert first.penalties["0.33"] == first.scores["2"]

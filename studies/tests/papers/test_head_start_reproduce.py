@@ -32,7 +32,7 @@ def permuted(rows: list[list[float]], averaged: list[float]) -> PermutedRun:
 def test_what_is_called_a_huge_variance(spread: float, holds: bool) -> None:
     learned = permuted([[0.5, 0.5 - spread], [0.6 - spread, 0.6]], [0.55, 0.62])
     runs = {"learned": [learned], "one-vector": [permuted([[0.7, 0.7], [0.8, 0.8]], [0.7, 0.8])]}
-    rows = maml_permutations._rows(runs, "cpu")
+    rows = maml_permutations._rows(runs)
     assert rows[0].holds == holds
     assert f"best order less worst {100 * spread:.1f} ± 0.0 points" in rows[0].ours
     better = 0.75 - (0.55 - spread / 2)

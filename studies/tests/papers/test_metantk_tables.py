@@ -22,8 +22,6 @@ from innerloop_studies.papers.metantk.nas import (
     HEADS,
     SEARCHES,
     CaseRun,
-    CellSearch,
-    CellTraining,
     SearchCase,
     carry_out,
     heads_of,
@@ -41,8 +39,8 @@ def a_run(one: float, five: float, searched_for: float | None = 100.0, parameter
     wobble = [0.01 * ((7 * i) % 5 - 2) for i in range(TASKS)]
     scores = {"1": [one / 100 + w for w in wobble], "5": [five / 100 + w for w in wobble]}
     cell = to_table(PUBLISHED["metanas"])
-    search = None if searched_for is None else CellSearch(cell, {}, {}, 30, searched_for, parameters)
-    return CaseRun(cell, search, CellTraining(300.0, 10, parameters, scores))
+    search = None if searched_for is None else {"seconds": searched_for, "reliability": {}}
+    return CaseRun(cell, search, {"seconds": 300.0, "parameters": parameters, "scores": scores})
 
 
 def table2(monkeypatch: pytest.MonkeyPatch, ours: float, seconds: float = 100.0) -> dict[str, Row]:
@@ -219,7 +217,7 @@ def test_a_case_is_searched_trained_and_kept(tmp_path: Path, monkeypatch: pytest
     outcome = carry_out([case], print)[case]
     assert from_table(outcome.genotype)
     assert outcome.search is not None
-    assert outcome.search.measured > 0
+    assert outcome.search["measured"] > 0
     kept = sorted(path.name for path in (tmp_path / "runs" / "reproduce-parts" / "metantk-nas").iterdir())
     assert len(kept) == 2
     monkeypatch.setattr("innerloop_studies.papers.metantk.nas.search", None)  # it is not called again

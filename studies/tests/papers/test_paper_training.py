@@ -1,6 +1,7 @@
 """Short training runs inside studies."""
 
 import math
+import types
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def test_no_inner_steps_at_test_means_none() -> None:
 def test_a_diverged_run_of_rate_regret_counts_as_a_guess(monkeypatch: Any) -> None:
     class Done:
         state = object()
-        recipe = make_recipe({"inner": {"lr": 10.0}})
+        parts = types.SimpleNamespace(recipe=make_recipe({"inner": {"lr": 10.0}}))
 
     monkeypatch.setattr(rates, "fitted", lambda recipe: Done)
     monkeypatch.setattr(rates, "judged", lambda outcome: Interval(math.nan, math.nan, 10))

@@ -163,14 +163,14 @@ def race_rule(units: dict[str, float], groups: Sequence[OperatorGroup]) -> Rule:
     return rule
 
 
-def sorted_group(order: Order, group: OperatorGroup) -> list[int]:
+def sort_group(order: Order, group: OperatorGroup) -> list[int]:
     """The places of a group, the least important first."""
     return sorted(group.places, key=lambda place: (order.importance[place], order.ties[place]))
 
 
-def dropped(order: Order, groups: Sequence[OperatorGroup]) -> list[tuple[int, ...]]:
+def removals(order: Order, groups: Sequence[OperatorGroup]) -> list[tuple[int, ...]]:
     """What goes, group by group."""
-    return [tuple(sorted(sorted_group(order, group)[: group.drop])) for group in groups]
+    return [tuple(sorted(sort_group(order, group)[: group.drop])) for group in groups]
 
 
 def quantile(confidence: float, freedom: int) -> float:
@@ -209,7 +209,7 @@ def contests(
     limit = quantile(confidence, noise.freedom)
     undecided = []
     for group in groups:
-        ranked = sorted_group(order, group)
+        ranked = sort_group(order, group)
         last, first = ranked[group.drop - 1], ranked[group.drop]
         open_: dict[int, float] = {}
         for place, item in enumerate(ranked):
@@ -295,7 +295,7 @@ def decide(stage: Stage, table: StageTable, rule: Rule, seed: int) -> Decision:
     """Applies the rule to all repeats, and to those that other runs might have had."""
     everything = np.arange(table.repeats)
     order = rule(table, everything)
-    gone = dropped(order, stage.groups)
+    gone = removals(order, stage.groups)
     alone = np.stack([rule(table, np.array([repeat])).importance for repeat in everything])
     alone = np.where(_measured(table).T, alone, np.nan)
     again: list[float | None] = [None] * len(stage.groups)
@@ -317,7 +317,7 @@ def _again(values: Numbers, gone: list[tuple[int, ...]], stage: Stage, seed: int
     same = np.zeros(len(gone))
     ties = np.arange(len(values), dtype=np.float64)
     for other in other_runs(values, [group.places for group in stage.groups], seed):
-        removed = dropped(Order(other, ties), stage.groups)
+        removed = removals(Order(other, ties), stage.groups)
         same += [mine == theirs for mine, theirs in zip(gone, removed, strict=True)]
     return (same / RUNS).tolist()
 
@@ -327,5 +327,5 @@ def _measured(table: StageTable) -> NDArray[np.bool_]:
 
 
 def _margin(order: Order, group: OperatorGroup) -> float:
-    ranked = sorted_group(order, group)
+    ranked = sort_group(order, group)
     return float(order.importance[ranked[group.drop]] - order.importance[ranked[group.drop - 1]])

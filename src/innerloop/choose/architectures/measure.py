@@ -200,7 +200,7 @@ class Bench:
         self._held = space, lru_cache(_DRAWS_HELD)(draws)
         self._print = space_print(space)
         self._seen: dict[int, tuple[str, int]] = {}
-        self._known = read_kept(keep) if keep is not None else {}
+        self._known = read_measurements(keep) if keep is not None else {}
 
     def __enter__(self) -> Bench:
         return self
@@ -297,7 +297,7 @@ def _line(key: str, result: Measurement) -> str:
     return json.dumps({"key": key, "values": values, "reasons": result.reasons, "seconds": result.seconds})
 
 
-def read_kept(file: Path) -> dict[str, Measurement]:
+def read_measurements(file: Path) -> dict[str, Measurement]:
     """What an earlier search kept; a line that was being written when it ended is left out."""
     if not file.exists():
         return {}

@@ -43,8 +43,8 @@ from innerloop.choose.architectures.stages import (
     check_start,
     crowded_nodes,
     edge_stage,
-    lacking,
     node_stage,
+    remove_operators,
     rounds_of,
 )
 from innerloop.core.errors import UserError, did_you_mean
@@ -200,7 +200,11 @@ class StageBench:
         """One; two where the network that changes are taken from is another one for each score."""
         settings = self._settings
         draw = self._number * PER_STAGE + place.draw_of * MOST_REPEATS + place.repeat
-        left = self._choices if place.item is None else lacking(self._choices, [self.stage.items[place.item]])
+        left = (
+            self._choices
+            if place.item is None
+            else remove_operators(self._choices, [self.stage.items[place.item]])
+        )
         job = ScoringJob(
             left,
             settings.names,
@@ -282,7 +286,7 @@ def prune(
         budget = Budget((settings.budget - settings.repeats) * candidates, candidates)
         for number, (stage, choices, base) in enumerate(_stages(left, settings, decisions)):
             stage_bench = StageBench(bench, settings, seed, number, stage, choices, base, watch)
-            decision, spent = _decided(stage_bench, settings, seed, budget)
+            decision, spent = _decide(stage_bench, settings, seed, budget)
             budget = budget.after(stage, spent)
             decisions.append(decision)
             left = _left(choices, decision)
@@ -328,7 +332,7 @@ def _plan(choices: Choices, settings: PruneSettings) -> Iterator[tuple[Stage, Ch
     for number in range(rounds_of(choices)):
         stage = edge_stage(choices, number + 1)
         yield stage, choices
-        choices = lacking(choices, (stage.items[group.places[0]] for group in stage.groups))
+        choices = remove_operators(choices, (stage.items[group.places[0]] for group in stage.groups))
     for stage in _last_stages(choices, settings):
         yield stage, choices
 
@@ -354,7 +358,7 @@ def _stages(
 
 
 def _left(choices: Choices, decision: Decision) -> Choices:
-    return lacking(choices, decision.removed)
+    return remove_operators(choices, decision.removed)
 
 
 def _work(counts: list[tuple[Stage, Choices]], settings: PruneSettings) -> float:
@@ -364,7 +368,7 @@ def _work(counts: list[tuple[Stage, Choices]], settings: PruneSettings) -> float
     return sum(often * (wholes * len(stage.items) + (wholes == 1)) * work_of(left) for stage, left in counts)
 
 
-def _decided(bench: StageBench, settings: PruneSettings, seed: int, budget: Budget) -> tuple[Decision, int]:
+def _decide(bench: StageBench, settings: PruneSettings, seed: int, budget: Budget) -> tuple[Decision, int]:
     """The decision of a stage, and how many measurements beyond the first it took."""
     stage, first = bench.stage, settings.repeats
     bench.measure([(item, repeat) for repeat in range(first) for item in range(len(stage.items))])

@@ -93,11 +93,11 @@ def search(
     [26880.0, 25760.0]
     """
     entry = find_method(method)
-    own, resources = _settled(method, entry, settings or {}), Resources(workers, keep, say)
+    own, resources = _with_settings(method, entry, settings or {}), Resources(workers, keep, say)
     return entry.function(space, draws, own, seed, resources)._replace(method=method)
 
 
-def _settled(name: str, entry: SearchMethod, given: Mapping[str, Any]) -> Any:
+def _with_settings(name: str, entry: SearchMethod, given: Mapping[str, Any]) -> Any:
     known = entry.settings._fields
     for word in given:
         if word not in known:

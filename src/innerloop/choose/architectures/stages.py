@@ -118,7 +118,7 @@ def _groups(
     return tuple(OperatorGroup(tuple(mine), drop(len(mine))) for mine in places.values())
 
 
-def lacking(choices: Choices, items: Iterable[EdgeOperator]) -> Choices:
+def remove_operators(choices: Choices, items: Iterable[EdgeOperator]) -> Choices:
     """The choices without these operators."""
     for item in items:
         choices = without(choices, *item)

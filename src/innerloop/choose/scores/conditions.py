@@ -20,7 +20,7 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel, stack
 from innerloop.nets.initial import uniform
 from innerloop.nets.network import Network
-from innerloop.theory.spectra import condition, spectrum
+from innerloop.theory.kernels import condition, spectrum
 
 Method = Literal["maml", "anil"]
 Which = Literal["weights", "all"]

@@ -61,14 +61,14 @@ class ConvergenceSettings(FlatSettings):
 
 def run(settings: ConvergenceSettings, _recipe: Recipe | None, say: Say) -> Convergence:
     """Constants of the theorem from the analytic kernel; the course of the loss; whether the bound holds."""
-    from innerloop.training.convergence import MetaMethod, Wide, follow_bound
+    from innerloop.training.convergence import MetaMethod, WideNetwork, follow_bound
 
     s = settings
     tasks = _tasks(s)
     if math.isfinite(s.width):
         say(f"training a network of width {s.width:g} for {s.steps} steps")
     method = MetaMethod(s.method, s.inner_time, s.inner_steps, s.heads)
-    network = Wide(s.depth, s.width, s.activation)
+    network = WideNetwork(s.depth, s.width, s.activation)
     return follow_bound(tasks, method, network, eta=s.eta, steps=s.steps, seed=s.seed)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ConfigDict, Field
 
 from innerloop.core.errors import UserError
-from innerloop.core.formatting import seconds_in
+from innerloop.core.formatting import parse_duration
 from innerloop.experiment.recipe.grammar import Assignment, Grammar, Reading, read
 from innerloop.experiment.recipe.problems import allowed, known_settings, settings_of, show
 from innerloop.experiment.recipe.rules import Readers as Readers
@@ -94,16 +94,16 @@ def describe(model: type[FlatSettings]) -> list[dict[str, Any]]:
     ]
 
 
-def _budget_is_a_time(s: Budgeted) -> str | None:
-    if seconds_in(s.budget):
+def _budget_is_a_time(s: BudgetSettings) -> str | None:
+    if parse_duration(s.budget):
         return None
     return f"budget={s.budget} is no length of time: write 60s, 30m or 2h."
 
 
-class Budgeted(FlatSettings):
+class BudgetSettings(FlatSettings):
     """What a command takes that is given a time for everything.
 
-    >>> Budgeted(budget="2m").seconds
+    >>> BudgetSettings(budget="2m").seconds
     120.0
     """
 
@@ -114,4 +114,4 @@ class Budgeted(FlatSettings):
     @property
     def seconds(self) -> float:
         """The budget in seconds."""
-        return seconds_in(self.budget) or 0.0
+        return parse_duration(self.budget) or 0.0

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from pydantic.fields import FieldInfo
 
 from innerloop.core.formatting import printable, shorten
-from innerloop.experiment.recipe.problems import Told, checked, is_table, kind, near, show, suggest
+from innerloop.experiment.recipe.problems import SettingProblem, checked, is_table, kind, near, show, suggest
 from innerloop.experiment.recipe.rules import Ruled, broken
 
 
@@ -155,30 +155,30 @@ Items: TypeAlias = Sequence["str | Assignment"]
 """Settings: ``key=value`` as typed, or a key with a value of Python."""
 
 
-def parse(items: Items, grammar: Grammar[Any]) -> tuple[dict[str, Assignment], list[Told]]:
+def parse(items: Items, grammar: Grammar[Any]) -> tuple[dict[str, Assignment], list[SettingProblem]]:
     """Keys and values, short names spelled out, and what is no setting. Does not ask which settings exist."""
     typed: dict[str, Assignment] = {}
-    problems: list[Told] = []
+    problems: list[SettingProblem] = []
     for given in _join_flags(items):
         if isinstance(given, Assignment):
             key = grammar.short.get(given.key, given.key)
             if key in typed:
-                problems.append(Told(key, _twice(key, typed[key].raw, given.raw)))
+                problems.append(SettingProblem(key, _twice(key, typed[key].raw, given.raw)))
             typed.setdefault(key, given._replace(key=key))
             continue
         key, equals, raw = (part.strip() for part in given.partition("="))
         item = shorten(printable(given))
         bare = re.split(r"[\s=]", key.lstrip("-"), maxsplit=1)[0]
         if key.startswith("-"):
-            problems.append(Told(bare, _dashes(item, grammar)))
+            problems.append(SettingProblem(bare, _dashes(item, grammar)))
         elif not equals:
             text = f"'{item}' is not a setting: write key=value without spaces, such as {grammar.example}"
-            problems.append(Told(bare, text))
+            problems.append(SettingProblem(bare, text))
         elif not key or not raw:
             what = "value" if key else "key"
-            problems.append(Told(bare, f"'{item}' has no {what}: write key=value without spaces"))
+            problems.append(SettingProblem(bare, f"'{item}' has no {what}: write key=value without spaces"))
         elif (key := grammar.short.get(key, key)) in typed:
-            problems.append(Told(key, _twice(key, typed[key].raw, raw)))
+            problems.append(SettingProblem(key, _twice(key, typed[key].raw, raw)))
         else:
             typed[key] = Assignment(key, read_value(raw), raw)
     return typed, problems
@@ -209,7 +209,7 @@ def read(
     ]
     if model is not None and further is not None:
         good = {key: value for key, value in typed.items() if key not in {each.key for each in told}}
-        told += [Told(key, text) for key, text in further(model, good).items()]
+        told += [SettingProblem(key, text) for key, text in further(model, good).items()]
     doubtful = frozenset(key for each in told for key in (each.key, *each.near) if key)
     problems = [each.text for each in told]
     if model is not None and not alone:  # a rule about a setting that is wrong anyway would only confuse
@@ -249,7 +249,7 @@ def _dashes(item: str, grammar: Grammar[Any]) -> str:
     return f"'{item}': there is no such option, and settings have no dashes{hint}"
 
 
-def _assign(data: dict[str, Any], assignment: Assignment, grammar: Grammar[Any]) -> list[Told]:
+def _assign(data: dict[str, Any], assignment: Assignment, grammar: Grammar[Any]) -> list[SettingProblem]:
     """Puts one value into its place; returns what is wrong with its key."""
     key, value, raw = assignment
     fields, path = grammar.fields, key.split(".")
@@ -258,18 +258,18 @@ def _assign(data: dict[str, Any], assignment: Assignment, grammar: Grammar[Any])
         value = _mean(value, raw, fields[key])
     elif inside:
         if not isinstance(value, dict):
-            return [Told(key, f"{key} is a section: set one of its keys, such as {inside[0]}")]
+            return [SettingProblem(key, f"{key} is a section: set one of its keys, such as {inside[0]}")]
         parts = [Assignment(f"{key}.{name}", item, str(item)) for name, item in value.items()]
         return [told for part in parts for told in _assign(data, part, grammar)]
     elif not any(_is_table(fields.get(".".join(path[:n]))) for n in range(1, len(path))):
         known = [*fields, *grammar.nearby]
         text = f"unknown setting '{shorten(printable(key))}'{suggest(key, known, grammar.listing)}"
-        return [Told(key, text, tuple(near(key, known)))]
+        return [SettingProblem(key, text, tuple(near(key, known)))]
     table: Any = data
     for name in path[:-1]:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            return [Told(key, f"{key} cannot be set: '{name}' is not a table but {show(table)}")]
+            return [SettingProblem(key, f"{key} cannot be set: '{name}' is not a table but {show(table)}")]
     table[path[-1]] = value
     return []
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.paths import user_path
-from innerloop.experiment.recipe.fitted import fitted_shape, number, pictures_of, span, with_settings
 from innerloop.experiment.recipe.grammar import Items, as_items
 from innerloop.experiment.recipe.library import look_at, own_pictures
+from innerloop.experiment.recipe.picture_fit import fitted_shape, number, pictures_of, span, with_settings
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, kinds_asked
 from innerloop.experiment.recipe.rules import NOTHING, WITH_WEIGHTS
 from innerloop.experiment.recipe.schema import Recipe

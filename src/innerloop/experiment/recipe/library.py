@@ -13,17 +13,18 @@ from innerloop.core.errors import Problems, UserError, did_you_mean
 from innerloop.core.files import plain
 from innerloop.core.paths import user_path
 from innerloop.core.stderr import tell
-from innerloop.experiment.recipe.fitted import fit, pictures_of, with_settings
 from innerloop.experiment.recipe.grammar import Items
+from innerloop.experiment.recipe.picture_fit import fit, pictures_of, with_settings
 from innerloop.experiment.recipe.problems import known_settings, show
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
-from innerloop.experiment.recipe.schema import Data, Recipe
+from innerloop.experiment.recipe.schema import DataSettings, Recipe
 from innerloop.experiment.recipe.settings import (
     EXTENDS,
     item_problems,
     make_recipe,
     read_toml,
     recipe_from_toml,
+    shipped_data,
     stated,
     typed_keys,
     whole,
@@ -62,14 +63,14 @@ class Shipped(NamedTuple):
     minutes: float | None
 
 
-class Named(NamedTuple):
+class ProblemName(NamedTuple):
     """What a word names: a recipe, pictures (``name`` is ``data.name``) or a family of tasks."""
 
     kind: Literal["recipe", "pictures", "family"]
     name: str
 
 
-def named(source: str) -> Named:
+def named(source: str) -> ProblemName:
     """What a word names: the one way to name a problem, for every command and in Python.
 
     >>> [named(word).kind for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine", "mine:lines")]
@@ -77,17 +78,17 @@ def named(source: str) -> Named:
     """
     path = user_path(source)
     if source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path):
-        return Named("recipe", source)
+        return ProblemName("recipe", source)
     if (pictures := own_pictures(source)) is not None:
-        return Named("pictures", pictures)
+        return ProblemName("pictures", pictures)
     if path.exists():
-        return Named("recipe", source)
+        return ProblemName("recipe", source)
     if path.name != source:  # it has a slash
         what = "file" if path.suffix and not source.endswith("/") else "folder"
         raise UserError(f"there is no {what} {source}.")
     families = _families()
     if source in families or ":" in source:
-        return Named("family", source)
+        return ProblemName("family", source)
     from innerloop.data.catalogue import EMBEDDED, catalogue
 
     hint = did_you_mean(source, [*shipped_names(), *catalogue(), EMBEDDED, *families])
@@ -99,7 +100,7 @@ def named(source: str) -> Named:
 
 def _families() -> list[str]:
     """Built-in families of tasks: each has a shipped recipe, and reading those imports no torch."""
-    tasks = [whole(shipped_text(name), name).get("tasks", {}) for name in shipped_names()]
+    tasks = [shipped_data(name).get("tasks", {}) for name in shipped_names()]
     names = dict.fromkeys(str(section["family"]) for section in tasks if "family" in section)
     return [name for name in names if name not in IMAGE_FAMILIES]
 
@@ -111,7 +112,7 @@ def shipped_recipes() -> list[Shipped]:
     recipes = []
     for name in shipped_names():
         text = shipped_text(name)
-        data = whole(text, name)
+        data = shipped_data(name)
         tasks, outer = data.get("tasks", {}), data.get("outer", {})
         pictures = tasks.get("family") in IMAGE_FAMILIES
         dataset = data.get("data", {}).get("name", "your own pictures") if pictures else tasks["family"]
@@ -240,7 +241,7 @@ def fitted_recipe(
     if problems:
         if "name" in data.get("data", {}) and data["data"].get("auto") is True:
             with problems.collect():  # what is wrong with the pictures is reported with the rest
-                pictures_of(Data(name=str(data["data"]["name"])))
+                pictures_of(DataSettings(name=str(data["data"]["name"])))
         problems.refuse()
     said = typed_keys(items) | {
         f"{section}.{key}" for section, values in data.items() if isinstance(values, dict) for key in values

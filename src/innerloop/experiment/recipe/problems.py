@@ -181,7 +181,7 @@ _LARGEST_WHOLE = 2**63 - 1
 _LARGEST = 1e38  # more is no number in single precision
 
 
-class Told(NamedTuple):
+class SettingProblem(NamedTuple):
     """One problem."""
 
     key: str
@@ -191,7 +191,7 @@ class Told(NamedTuple):
 
 def checked(
     model: type[Model], fields: Mapping[str, FieldInfo], data: dict[str, Any], listing: str
-) -> tuple[Model | None, list[Told]]:
+) -> tuple[Model | None, list[SettingProblem]]:
     """The model of all good settings in ``data``, its rules not asked yet, and problems of the others."""
     _make_whole(data, fields)
     told = _not_finite(data, fields) + _out_of_bounds(data, fields)
@@ -205,11 +205,11 @@ def checked(
 
 def _validated(
     model: type[Model], fields: Mapping[str, FieldInfo], data: dict[str, Any], listing: str
-) -> tuple[Model | None, list[Told]]:
+) -> tuple[Model | None, list[SettingProblem]]:
     try:
         return model.model_validate(data, strict=True, context=WITHOUT_RULES), []
     except ValidationError as error:
-        told: dict[str, Told] = {}
+        told: dict[str, SettingProblem] = {}
         for each in (_explain(item, fields, listing) for item in error.errors()):
             told.setdefault(each.text.partition(" must be ")[0], each)  # every kind of a union complains
         return None, list(told.values())
@@ -235,7 +235,7 @@ def _make_whole(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> None:
             table[leaf] = None
 
 
-def _not_finite(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[Told]:
+def _not_finite(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[SettingProblem]:
     told = []
     for key, table, leaf in _places(data, fields):
         given = table[leaf] if isinstance(table[leaf], list) else [table[leaf]]
@@ -244,17 +244,17 @@ def _not_finite(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[T
             bad = [v for v in bad if math.isnan(v)]
         if bad:
             wanted = allowed(fields[key]) if takes_inf(fields[key]) else "finite"
-            told.append(Told(key, f"{key} must be {wanted}, not {bad[0]}"))
+            told.append(SettingProblem(key, f"{key} must be {wanted}, not {bad[0]}"))
     return told
 
 
-def _out_of_bounds(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[Told]:
+def _out_of_bounds(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[SettingProblem]:
     """Numbers that no computer holds in the way we use them, and text that no file can hold."""
     told = []
     for key, table, leaf in _places(data, fields):
         bad = [text for value in _leaves(table[leaf]) if (text := _impossible(value)) is not None]
         if bad:
-            told.append(Told(key, f"{key} {bad[0]}"))
+            told.append(SettingProblem(key, f"{key} {bad[0]}"))
     return told
 
 
@@ -291,20 +291,22 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _explain(item: Any, fields: Mapping[str, FieldInfo], listing: str) -> Told:
+def _explain(item: Any, fields: Mapping[str, FieldInfo], listing: str) -> SettingProblem:
     """One of pydantic's errors in our words."""
     place = [str(part) for part in item["loc"]]
     key = next((k for n in (2, 1) if (k := ".".join(place[:n])) in fields), ".".join(place))
     if item["type"] == "value_error":
-        return Told("", str(item["ctx"]["error"]))
+        return SettingProblem("", str(item["ctx"]["error"]))
     if key in fields and (inner := _part_of_list(fields[key])) is not None:
         return _explain_part(item, key, inner)
     if item["type"] == "extra_forbidden":
-        return Told(key, f"unknown setting '{key}'{suggest(key, fields, listing)}", tuple(near(key, fields)))
+        return SettingProblem(
+            key, f"unknown setting '{key}'{suggest(key, fields, listing)}", tuple(near(key, fields))
+        )
     if key not in fields:
-        return Told(key, f"{key} must be a section of settings, not {show(item['input'])}")
+        return SettingProblem(key, f"{key} must be a section of settings, not {show(item['input'])}")
     text = f"{key} must be {allowed(fields[key])}, not {show(item['input'])}"
-    return Told(key, text + likeliest(item["input"], fields[key]))
+    return SettingProblem(key, text + likeliest(item["input"], fields[key]))
 
 
 def _part_of_list(field: FieldInfo) -> type[BaseModel] | None:
@@ -314,21 +316,21 @@ def _part_of_list(field: FieldInfo) -> type[BaseModel] | None:
     return part if isinstance(part, type) and issubclass(part, BaseModel) else None
 
 
-def _explain_part(item: Any, key: str, part: type[BaseModel]) -> Told:
+def _explain_part(item: Any, key: str, part: type[BaseModel]) -> SettingProblem:
     """A problem inside one table of a list, such as ``tasks.mixture``."""
     place = list(item["loc"])
     number = next((i for i, step in enumerate(place) if isinstance(step, int)), None)
     if number is None:
-        return Told(key, f"{key} must be a list of tables, not {show(item['input'])}")
+        return SettingProblem(key, f"{key} must be a list of tables, not {show(item['input'])}")
     table, leaf = f"{key}[{place[number]}]", ".".join(str(step) for step in place[number + 1 :][:1])
     field = part.model_fields.get(leaf)
     if field is None and leaf:
         hint = did_you_mean(leaf, part.model_fields) or f": there are {', '.join(part.model_fields)}"
-        return Told(key, f"{table} has no setting '{leaf}'{hint}")
+        return SettingProblem(key, f"{table} has no setting '{leaf}'{hint}")
     if field is None:
-        return Told(key, f"{table} must be a table, not {show(item['input'])}")
+        return SettingProblem(key, f"{table} must be a table, not {show(item['input'])}")
     text = f"{table}.{leaf} must be {allowed(field)}, not {show(item['input'])}"
-    return Told(key, text + likeliest(item["input"], field))
+    return SettingProblem(key, text + likeliest(item["input"], field))
 
 
 def _without(data: dict[str, Any], keys: set[str]) -> dict[str, Any]:

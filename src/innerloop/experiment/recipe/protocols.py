@@ -13,14 +13,14 @@ from innerloop.core.formatting import score_text
 from innerloop.evaluation.episodes import FEW_SHOT, Episodes, TaskKind
 from innerloop.experiment.recipe.problems import known_settings
 from innerloop.experiment.recipe.rules import has_hard_tasks as has_hard_tasks
-from innerloop.experiment.recipe.schema import Kind, Recipe
+from innerloop.experiment.recipe.schema import KindSettings, Recipe
 from innerloop.learners.table import LEARNERS, takes_steps, uses_head
 
 IMAGE_FAMILIES = ("few-shot", "supervised")
 """Values of ``tasks.family`` whose tasks are drawn from pictures; held-out tasks are few-shot in both."""
 
 
-def kinds_asked(recipe: Recipe, training: bool) -> list[Kind]:
+def kinds_asked(recipe: Recipe, training: bool) -> list[KindSettings]:
     """The kinds of tasks; in evaluation ``eval.ways``, ``eval.shots`` and ``eval.queries`` come first.
 
     >>> recipe = Recipe.model_validate({"tasks": {"shots": 1}, "eval": {"shots": 5}})
@@ -31,7 +31,7 @@ def kinds_asked(recipe: Recipe, training: bool) -> list[Kind]:
     if tasks.mixture:
         return list(tasks.mixture)
     return [
-        Kind(
+        KindSettings(
             ways=tasks.ways if training else wanted.ways or tasks.ways,
             shots=tasks.shots if training else wanted.shots or tasks.shots,
             queries=tasks.queries if training else wanted.queries or tasks.queries,

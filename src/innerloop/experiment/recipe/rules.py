@@ -13,10 +13,10 @@ from innerloop.learners.entry import KINDS
 from innerloop.learners.table import LEARNERS, depends_on_order, entry_of, estimated_rates, reads
 
 if TYPE_CHECKING:
-    from innerloop.experiment.recipe.schema import Inner, Recipe
+    from innerloop.experiment.recipe.schema import InnerSettings, Recipe
 
 
-def method_problems(inner: Inner, objective: str) -> Iterator[str]:
+def method_problems(inner: InnerSettings, objective: str) -> Iterator[str]:
     """What is wrong with the settings of a learner, one sentence each."""
     method = inner.method
     entry = entry_of(method)
@@ -31,7 +31,7 @@ def method_problems(inner: Inner, objective: str) -> Iterator[str]:
     yield from own_setting_problems(method, inner.settings)
 
 
-def _online_problems(inner: Inner) -> Iterator[str]:
+def _online_problems(inner: InnerSettings) -> Iterator[str]:
     if inner.optimiser != "sgd":
         yield "inner.online follows steps of plain gradients: set inner.optimiser=sgd, or inner.online=off."
     elif inner.head_start != "learned":

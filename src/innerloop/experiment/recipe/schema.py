@@ -60,7 +60,7 @@ class Section(Ruled):
 def variant(section: type[Section], names: frozenset[str]) -> type[Section]:
     """The section with some of its settings only; the others are constants of the class, their defaults.
 
-    >>> few = variant(Outer, frozenset({"objective", "lr"}))
+    >>> few = variant(OuterSettings, frozenset({"objective", "lr"}))
     >>> few(lr=0.1).model_dump(), few().batch
     ({'objective': 'episodic', 'lr': 0.1}, 25)
     """
@@ -77,7 +77,7 @@ def _section(declared: type[Section], names: frozenset[str], values: Mapping[str
     return variant(declared, names).model_construct(**values)
 
 
-class Kind(Section):
+class KindSettings(Section):
     """One kind of task in a mixture."""
 
     name: str = Field("", description="for reports")
@@ -90,7 +90,7 @@ class Kind(Section):
     hard: bool = Field(False, description="whether outer.hard_weight weighs its tasks")
 
 
-class Data(Section):
+class DataSettings(Section):
     """Which pictures, for tasks.family few-shot and supervised."""
 
     name: str = Field(
@@ -127,7 +127,7 @@ class Data(Section):
     )
 
 
-class Tasks(Section):
+class TaskSettings(Section):
     """Where tasks come from."""
 
     family: CodeName = Field(
@@ -143,7 +143,7 @@ class Tasks(Section):
     balanced: bool = Field(
         True, description="few-shot: false draws unequal shots per class with the same total"
     )
-    mixture: list[Kind] = Field(
+    mixture: list[KindSettings] = Field(
         [], description="few-shot: several kinds of tasks with their shares, instead of one"
     )
     hard_share: float | None = Field(
@@ -167,7 +167,7 @@ class Tasks(Section):
     settings: dict[str, Any] = Field({}, description="the family's own settings, such as dim or ranges")
 
 
-class Model(Section):
+class ModelSettings(Section):
     """Which network, and how it starts."""
 
     kind: CodeName = Field(
@@ -214,7 +214,7 @@ class Model(Section):
     )
 
 
-class Inner(Section):
+class InnerSettings(Section):
     """What happens inside a task."""
 
     method: Method = Field(
@@ -249,7 +249,7 @@ class Inner(Section):
     )
 
 
-class Outer(Section):
+class OuterSettings(Section):
     """What is learned across tasks."""
 
     objective: Literal["episodic", "multitask", "erm", "reptile", "none"] = Field(
@@ -299,7 +299,7 @@ class Outer(Section):
     )
 
 
-class Eval(Section):
+class EvalSettings(Section):
     """How the result is judged."""
 
     episodes: int = Field(600, ge=1, description="held-out tasks")
@@ -360,7 +360,7 @@ class Eval(Section):
     )
 
 
-class Run(Section):
+class RunSettings(Section):
     """Where and how it runs."""
 
     seed: int = Field(0, ge=0, description="one seed for initialisation and training tasks (short: seed=)")
@@ -397,7 +397,7 @@ class Run(Section):
 
 _PICTURES = " ".join(
     [
-        *(f"data.{name}" for name in Data.model_fields),
+        *(f"data.{name}" for name in DataSettings.model_fields),
         "tasks.ways tasks.choice tasks.groups tasks.balanced tasks.mixture",
         "eval.ways eval.baselines eval.predictions",
     ]
@@ -490,13 +490,13 @@ class Recipe(Section):
 
     name: str = Field("unnamed", description="names the folder of its runs")
     description: str = Field("", description="one line for `innerloop ls`")
-    data: SerializeAsAny[Data] = Data()
-    tasks: SerializeAsAny[Tasks] = Tasks()
-    model: SerializeAsAny[Model] = Model()
-    inner: SerializeAsAny[Inner] = Inner()
-    outer: SerializeAsAny[Outer] = Outer()
-    eval: SerializeAsAny[Eval] = Eval()
-    run: SerializeAsAny[Run] = Run()
+    data: SerializeAsAny[DataSettings] = DataSettings()
+    tasks: SerializeAsAny[TaskSettings] = TaskSettings()
+    model: SerializeAsAny[ModelSettings] = ModelSettings()
+    inner: SerializeAsAny[InnerSettings] = InnerSettings()
+    outer: SerializeAsAny[OuterSettings] = OuterSettings()
+    eval: SerializeAsAny[EvalSettings] = EvalSettings()
+    run: SerializeAsAny[RunSettings] = RunSettings()
 
     @model_validator(mode="after")
     def _has_its_own_settings(self, info: ValidationInfo) -> Self:

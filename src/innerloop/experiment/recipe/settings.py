@@ -5,6 +5,7 @@ Importing this file does not import torch.
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
@@ -216,6 +217,16 @@ def shipped_text(name: str) -> str:
     return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
 
 
+def shipped_data(name: str) -> dict[str, Any]:
+    """The data of a shipped recipe on top of those of the recipe that it extends; each is read once."""
+    return copy.deepcopy(_shipped_data(name))
+
+
+@cache
+def _shipped_data(name: str) -> dict[str, Any]:
+    return whole(shipped_text(name), name)
+
+
 def whole(text: str, source: str, file: Path | None = None) -> dict[str, Any]:
     r"""The data of a recipe on top of those of the recipe that it extends.
 
@@ -246,8 +257,7 @@ def _whole(text: str, source: str, file: Path | None, above: tuple[str, ...]) ->
             f"{source} extends '{name}', and there is no such recipe or file{hint}: "
             "`innerloop ls` lists recipes; files are looked for from the folder of the one that extends them."
         )
-    below = shipped_text(name) if path is None else _text(path)
-    base = _whole(below, name, path, (*above, this))
+    base = shipped_data(name) if path is None else _whole(_text(path), name, path, (*above, this))
     joined = {key: value for key, value in base.items() if key not in ("name", "description")}
     for section, values in data.items():
         both = isinstance(values, dict) and isinstance(joined.get(section), dict)

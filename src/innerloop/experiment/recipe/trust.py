@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from innerloop.core.importing import Trusted, foreign_parts, let_in
+from innerloop.core.importing import Trusted, check_trust, foreign_parts
 from innerloop.core.importing import UntrustedCodeError as UntrustedCodeError
 from innerloop.experiment.recipe.schema import Recipe
 
@@ -24,10 +24,10 @@ NAMES = ("model.kind", "tasks.family", "inner.method")
 def foreign_code(recipe: Recipe) -> dict[str, str]:
     """The settings that would import code from outside or read files of a model, and what each names.
 
-    >>> from innerloop.experiment.recipe.schema import Model, Tasks
-    >>> foreign_code(Recipe(model=Model(kind="os:system"), tasks=Tasks(family="mine:lines")))
+    >>> from innerloop.experiment.recipe.schema import ModelSettings, TaskSettings
+    >>> foreign_code(Recipe(model=ModelSettings(kind="os:system"), tasks=TaskSettings(family="mine:lines")))
     {'model.kind': 'os:system', 'tasks.family': 'mine:lines'}
-    >>> foreign_code(Recipe(model=Model(kind="timm:resnet18", settings={"checkpoint_path": "a.pth"})))
+    >>> foreign_code(Recipe(model=ModelSettings(kind="timm:resnet18", settings={"checkpoint_path": "a.pth"})))
     {'model.settings.checkpoint_path': 'a.pth'}
     """
     parts = foreign_parts(recipe.model.kind, recipe.model.settings)
@@ -49,7 +49,7 @@ def admit_all(recipes: list[Recipe], typed: Collection[str], source: str, trust:
         for key, name in foreign_code(recipe).items()
         if not (_is_typed(key, typed) or isinstance(name, Trusted))
     }
-    let_in(named, source, trust)
+    check_trust(named, source, trust)
     return [trusted(recipe, NAMES) for recipe in recipes]
 
 

@@ -21,7 +21,7 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import read_toml, recipe_to_toml
 from innerloop.experiment.recipe.trust import foreign_code
 from innerloop.experiment.sweeps.grid import Cell
-from innerloop.experiment.sweeps.table import SweptRun
+from innerloop.experiment.sweeps.table import SweepRun
 from innerloop.runs.directory import RECIPE, list_runs
 from innerloop.runs.manifest import now, read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
@@ -231,7 +231,7 @@ def _score(loss: str) -> str:
     return "accuracy" if loss.startswith("cross-entropy") else "mse"
 
 
-def judged(settings: dict[str, Any], run: Path) -> SweptRun:
+def judged(settings: dict[str, Any], run: Path) -> SweepRun:
     """The evaluation of a run by its recipe's own protocol; without a mean if it diverged or was pruned."""
     recipe = read_toml((run / RECIPE).read_text(encoding="utf-8"), str(run))
     files = sorted((run / "eval").glob("*.json"), key=lambda path: path.stat().st_mtime)
@@ -241,8 +241,8 @@ def judged(settings: dict[str, Any], run: Path) -> SweptRun:
     status, validation = read_status(run), best_validation(run, score)
     if own_result is not None and own:
         drawn = drawn_episodes(own_result)
-        return SweptRun(settings, own_result, drawn, validation=validation)
+        return SweepRun(settings, own_result, drawn, validation=validation)
     if status in (DIVERGED, PRUNED):
         evaluation: dict[str, Any] = {"score": score, "mean": None, "ci95": None, "scores": []}
-        return SweptRun(settings, evaluation, None, status, validation)
+        return SweepRun(settings, evaluation, None, status, validation)
     raise UserError(f"{run} has no evaluation by its own protocol: `innerloop eval {run}` makes one.")

@@ -64,7 +64,7 @@ CHECKPOINTS = 30.0
 """Seconds that runs have to save a checkpoint after an interrupt."""
 
 
-class Options(NamedTuple):
+class SweepOptions(NamedTuple):
     """How a sweep is carried out: arguments of :func:`sweep`."""
 
     jobs: int | None
@@ -107,7 +107,7 @@ def sweep(
     Raises:
         UserError: with a line for every mistake; or a run failed.
     """
-    options = Options(jobs, cluster, trials, sampler or SAMPLERS[0], prune, progress)
+    options = SweepOptions(jobs, cluster, trials, sampler or SAMPLERS[0], prune, progress)
     problems = _option_problems(options, sampler)
     if trials is None:
         cells = make_cells(recipe_source, assignments, trust, problems)
@@ -124,7 +124,7 @@ def sweep(
     return leader.lead(cells if trials is None else None, notes)
 
 
-def _option_problems(options: Options, sampler: str | None) -> Problems:
+def _option_problems(options: SweepOptions, sampler: str | None) -> Problems:
     """What is wrong with the options, whatever the settings are."""
     problems = Problems()
     if options.trials is not None and options.trials < 1:
@@ -150,7 +150,7 @@ def _values(cells: list[Cell]) -> dict[str, list[Any]]:
     }
 
 
-def _study(name: str, space: SweepSpace, cells: list[Cell], options: Options) -> Study | None:
+def _study(name: str, space: SweepSpace, cells: list[Cell], options: SweepOptions) -> Study | None:
     if options.trials is None and not options.prune:
         return None
     scores = sorted({score_of(cell.recipe) for cell in cells})
@@ -162,7 +162,7 @@ def _study(name: str, space: SweepSpace, cells: list[Cell], options: Options) ->
 class _Leader:
     """The process that leads a sweep: it draws, hands runs out, looks at them on their way, and tells."""
 
-    def __init__(self, folder: Path, space: SweepSpace, study: Study | None, options: Options) -> None:
+    def __init__(self, folder: Path, space: SweepSpace, study: Study | None, options: SweepOptions) -> None:
         self.folder, self.space, self.study, self.options = folder, space, study, options
         self._handed: list[tuple[int, Cell]] = []
         self._running: dict[int, Cell] = {}

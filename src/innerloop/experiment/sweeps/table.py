@@ -21,7 +21,7 @@ _LOST = {"diverged": "not finite", "pruned": "stopped early"}
 """Why a run has no score, by what became of it."""
 
 
-class SweptRun(NamedTuple):
+class SweepRun(NamedTuple):
     """A run of a sweep."""
 
     settings: dict[str, Any]
@@ -89,7 +89,7 @@ class SweepResult(NamedTuple):
         return told if self.report is None else {**told, "drawn": True, "report": str(self.report)}
 
 
-def table_of(results: list[SweptRun], by_validation: bool = False) -> list[SweepRow]:
+def table_of(results: list[SweepRun], by_validation: bool = False) -> list[SweepRow]:
     """One row per setting apart from the seed, best first.
 
     The interval is over seeds where there are several (training noise included), else over episodes.
@@ -103,11 +103,11 @@ def table_of(results: list[SweptRun], by_validation: bool = False) -> list[Sweep
     >>> hard = {"score": "mse", "mean": 2.0, "ci95": 0.1, "scores": [2.0, 2.0]}
     >>> lost = {"score": "mse", "mean": None, "ci95": None, "scores": []}
     >>> runs = [({"inner.lr": 9}, lost), ({"inner.lr": 0.1}, hard), ({"inner.lr": 0.2}, easy)]
-    >>> rows = table_of([SweptRun(settings, evaluation, sine) for settings, evaluation in runs])
+    >>> rows = table_of([SweepRun(settings, evaluation, sine) for settings, evaluation in runs])
     >>> [row.difference for row in rows]
     [0.0, 1.0, None]
     """
-    groups: dict[str, list[SweptRun]] = {}
+    groups: dict[str, list[SweepRun]] = {}
     for run in results:
         rest = {key: value for key, value in run.settings.items() if key != SEED}
         groups.setdefault(repr(rest), []).append(run._replace(settings=rest))
@@ -118,7 +118,7 @@ def table_of(results: list[SweptRun], by_validation: bool = False) -> list[Sweep
     return [_compared(row, group, best) for row, group in lines]
 
 
-def _compared(row: SweepRow, group: list[SweptRun], best: list[SweptRun]) -> SweepRow:
+def _compared(row: SweepRow, group: list[SweepRun], best: list[SweepRun]) -> SweepRow:
     """A row with its difference to the best, or with the reason why there is none."""
     if reason := _incomparable(group, best):
         return row._replace(reason=reason)
@@ -132,7 +132,7 @@ def _place(row: SweepRow, higher: bool, by_validation: bool) -> tuple[bool, floa
     return row.mean is None, math.inf if value is None else -value if higher else value
 
 
-def _incomparable(group: list[SweptRun], best: list[SweptRun]) -> str:
+def _incomparable(group: list[SweepRun], best: list[SweepRun]) -> str:
     """Why two rows cannot be compared task by task; empty if they can."""
     lost = [run for run in group if run.evaluation["mean"] is None]
     if lost:
@@ -147,13 +147,13 @@ def _incomparable(group: list[SweptRun], best: list[SweptRun]) -> str:
     return next((reason for reason in reasons if reason), "")
 
 
-def _scores(group: list[SweptRun]) -> Scores:
+def _scores(group: list[SweepRun]) -> Scores:
     """The scores of the episodes, averaged over seeds."""
     mean: Scores = np.mean([run.evaluation["scores"] for run in group], axis=0)
     return mean
 
 
-def _row(group: list[SweptRun]) -> SweepRow:
+def _row(group: list[SweepRun]) -> SweepRow:
     settings, first = group[0].settings, group[0].evaluation
     lost = [run for run in group if run.evaluation["mean"] is None]
     several = len(group) > 1

@@ -14,10 +14,10 @@ from torch import Tensor
 import innerloop.kernels.empirical.fast_layers as pooling
 from innerloop.kernels.empirical.fast_layers import is_two_by_two
 from innerloop.kernels.empirical.handlers import Args, Kwargs, bound
-from innerloop.kernels.empirical.recorder import Handler, Recorder
+from innerloop.kernels.empirical.recorder import Handler, LayerRecorder
 
 
-def _relu(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+def _relu(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     """Rectifies a tensor once, and notes what was rectified, for a pooling that follows."""
     given = bound(("input", "inplace"), args, kwargs)
     if given.get("inplace", False):
@@ -29,7 +29,7 @@ def _relu(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     return out
 
 
-def _max_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+def _max_pool2d(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     """2×2 windows by slices. The largest of rectified values is the largest, rectified: fewer of them."""
     given = bound(pooling.NAMES, args, kwargs)
     x = given.pop("input")
@@ -44,7 +44,7 @@ def _max_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     return F.relu(pooling.max_pool2d(rectified[1]))
 
 
-def _avg_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+def _avg_pool2d(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     """Averages over windows that leave the padding out."""
     given = bound(pooling.AVERAGE_NAMES, args, kwargs)
     x = given.pop("input")
@@ -54,13 +54,13 @@ def _avg_pool2d(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     return _pooled(r, func, x, windows, lambda: pooling.mean_windows(x, windows))
 
 
-def _pooled(r: Recorder, func: Any, x: Tensor, windows: pooling.Windows, make: Any) -> Tensor:
+def _pooled(r: LayerRecorder, func: Any, x: Tensor, windows: pooling.Windows, make: Any) -> Tensor:
     out = r.shared_results.once(func, x, tuple(windows), make)
     r.shared_results.pooled[id(out)] = out
     return out
 
 
-def _shared_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+def _shared_norm(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
     """``F.group_norm`` without parameters that count: of pooled maps, which several edges have, once."""
     given = bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
     x = given.pop("input")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from innerloop.kernels.empirical.factors import ConvolutionCall
 from innerloop.kernels.empirical.fast_layers import convolve, thinned
-from innerloop.kernels.empirical.recorder import MUL, Handler, Recorder, Tag
+from innerloop.kernels.empirical.recorder import MUL, Handler, LayerRecorder, Tag
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -39,13 +39,13 @@ def _holding(x: Tensor) -> list[Tensor]:
     return [x]
 
 
-def _linear(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _linear(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``F.linear``."""
     given = bound(("input", "weight", "bias"), args, kwargs)
     return _affine(r, func, args, kwargs, given["input"], given["weight"], given.get("bias"))
 
 
-def _matmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _matmul(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``x @ w``: a linear layer whose weight lies the other way round."""
     if len(args) != 2 or kwargs or not r.is_data(args[0]) or args[1].ndim != 2:
         return None
@@ -53,7 +53,7 @@ def _matmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None
 
 
 def _affine(
-    r: Recorder, func: Any, args: Args, kwargs: Kwargs, x: Any, weight: Any, bias: Any
+    r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs, x: Any, weight: Any, bias: Any
 ) -> Tensor | None:
     w, b = r.tag(weight), r.tag(bias)
     if not r.is_data(x) or r.is_data(weight) or r.is_data(bias) or not (_plain(w) and _plain(b)):
@@ -64,7 +64,7 @@ def _affine(
     return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, None, held.pop(), g))
 
 
-def _convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
+def _convolution(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
     """``F.conv1d``, ``F.conv2d`` and ``F.conv3d``, with any stride, padding, dilation and groups."""
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     given = bound(names, args, kwargs)
@@ -94,7 +94,7 @@ def _convolution(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor |
     return r.watch(out, lambda g: r.emit_layer(number, w, b, call, held.pop(), g))
 
 
-def _group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
+def _group_norm(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
     """``F.group_norm`` of all samples as groups of one: its backward pass then gives gradients by sample."""
     given = bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
     x, weight, bias = given["input"], given.get("weight"), given.get("bias")
@@ -129,12 +129,12 @@ def _group_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | 
     return out.view(x.shape)
 
 
-def _per_sample(r: Recorder, x: Any, weight: Any, bias: Any) -> bool:
+def _per_sample(r: LayerRecorder, x: Any, weight: Any, bias: Any) -> bool:
     """Whether a normalisation has the samples' data as its input, and plain tensors as scale and shift."""
     return r.is_data(x) and not (r.is_data(weight) or r.is_data(bias)) and x.shape[0] == r.samples
 
 
-def _layer_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _layer_norm(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``F.layer_norm``: the normalised values are computed again when they are needed."""
     given = bound(("input", "normalized_shape", "weight", "bias", "eps"), args, kwargs)
     x, weight, bias = given["input"], given.get("weight"), given.get("bias")
@@ -160,7 +160,7 @@ def _layer_norm(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | 
     return r.watch(func(*args, **kwargs), then)
 
 
-def _multiply(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _multiply(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``x * w`` with a parameter that is the same for every sample."""
     if len(args) != 2 or kwargs:
         return None
@@ -168,7 +168,7 @@ def _multiply(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | No
     return _entrywise(r, func, args, kwargs, x, [(w, x, 1.0)])
 
 
-def _add(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _add(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``x + b``."""
     if len(args) != 2 or kwargs:
         return None
@@ -176,7 +176,7 @@ def _add(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     return _entrywise(r, func, args, kwargs, x, [(b, None, 1.0)])
 
 
-def _addcmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _addcmul(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
     """``b + x * w``, in which ``b``, ``w`` or both are parameters."""
     if len(args) != 3 or kwargs:
         return None
@@ -186,7 +186,7 @@ def _addcmul(r: Recorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | Non
 
 
 def _entrywise(
-    r: Recorder,
+    r: LayerRecorder,
     func: Any,
     args: Args,
     kwargs: Kwargs,

@@ -19,7 +19,7 @@ from innerloop.kernels.empirical.faster import FASTER
 from innerloop.kernels.empirical.handlers import HANDLERS
 from innerloop.kernels.empirical.jacobian import jacobian_ntk
 from innerloop.kernels.empirical.memory import block_size, count_saved
-from innerloop.kernels.empirical.recorder import Emit, Recorder
+from innerloop.kernels.empirical.recorder import Emit, LayerRecorder
 from innerloop.kernels.empirical.recorder import NotUnderstoodError as NotUnderstoodError
 from innerloop.kernels.empirical.tangent import Output, Tangent
 
@@ -48,7 +48,7 @@ def record(
     rehearsal: bool = False,
 ) -> frozenset[str]:
     """One forward and one backward pass; factors are emitted on the way back."""
-    recorder = Recorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS, FASTER, rehearsal)
+    recorder = LayerRecorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS, FASTER, rehearsal)
     recorder.left |= left
     with torch.enable_grad():
         copies = recorder.watch_input(x.repeat(len(rows), *[1] * (x.ndim - 1)) if len(rows) > 1 else x)

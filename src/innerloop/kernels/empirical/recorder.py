@@ -116,7 +116,7 @@ class Tag(NamedTuple):
 
 
 Emit = Callable[[int, Factor], None]
-Handler = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Tensor | None]
+Handler = Callable[["LayerRecorder", Any, tuple[Any, ...], dict[str, Any]], Tensor | None]
 
 
 class _Anchor(torch.autograd.Function):
@@ -134,7 +134,7 @@ class _Anchor(torch.autograd.Function):
         return None, None
 
 
-class Recorder(TorchFunctionMode):
+class LayerRecorder(TorchFunctionMode):
     """Use as a context around a forward pass on :attr:`params`; the backward pass then emits the factors."""
 
     def __init__(
@@ -323,7 +323,7 @@ DIV = {torch.div, torch.Tensor.div, torch.Tensor.__truediv__}
 
 
 def _rescaled(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], scale: float | Tensor, recorder: Recorder
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], scale: float | Tensor, recorder: LayerRecorder
 ) -> float | Tensor | None:
     """The multiple after ``func``; None if the result is no multiple of the parameter."""
     source = args[0]

@@ -140,7 +140,7 @@ def merged_range(tasks: int, k: int, d: int, observations: int | None = None, lo
         loss: the convention of the rate.
 
     >>> merged_range(10, 10, 50)                     # min(NK, d) = 50: 2/50 … 100/50
-    Range(low=0.04, high=2.0)
+    RateRange(low=0.04, high=2.0)
     """
     least = min(tasks * k, d)
     factor = rate_factor("mse", loss, k)

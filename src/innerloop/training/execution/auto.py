@@ -39,7 +39,7 @@ NATIVE_SECONDS = 15.0
 NATIVE_SPEEDUP = 1.5
 
 
-class Measured(NamedTuple):
+class PlanChoice(NamedTuple):
     """A plan, and the milliseconds per meta-step of every mode that was tried."""
 
     plan: Plan
@@ -63,7 +63,7 @@ def choose_plan(
     native: bool = False,
     weighted: bool = False,
     say: Callable[[str], None] | None = None,
-) -> Measured:
+) -> PlanChoice:
     """The fastest way to take this meta-gradient on this machine, measured on a real batch.
 
     Several threads inside operations are taken only if they are 1.3 times as fast as any other way. Measuring
@@ -142,7 +142,7 @@ def choose_plan(
                 forced=compile != "auto",
             )
             remarks.append(remark)
-    return Measured(best, milliseconds, [r for r in remarks if r])
+    return PlanChoice(best, milliseconds, [r for r in remarks if r])
 
 
 def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk: int | None) -> list[Plan]:

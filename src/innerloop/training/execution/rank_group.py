@@ -130,13 +130,10 @@ class RankGroup:
         return known and int(self._store.get(f"at/{rank}").decode()) >= self._count
 
     def _dead(self, rank: int) -> bool:
-        """Whether the process is known to be gone: it said why, or ran on this machine and does no more.
-
-        One that noticed the loss as we did, and has ended since, is not the cause.
-        """
+        """Whether the process is known to be gone: it said why, or ran on this machine and does no more."""
         if self._store.check([f"error/{rank}"]):
             return True
-        if self._store.check([f"alive/{rank}"]):
+        if self._store.check([f"alive/{rank}"]):  # it noticed the loss as we did, and may have ended since
             return False
         pid, _, host = self._who(rank).partition(" ")
         return host == socket.gethostname() and not process_lives(int(pid))

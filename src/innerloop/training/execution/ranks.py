@@ -43,14 +43,14 @@ def share_of(total: int, rank: int, size: int) -> tuple[int, int]:
     return start, start + least + (rank < more)
 
 
-class _Undrawn(NamedTuple):
+class _LazyBatch(NamedTuple):
     size: int
     slice: Callable[[int, int], Batch]
 
 
 def lazy_batch(size: int, draw: Callable[[int, int], Batch]) -> Batch:
     """A batch of which a rank draws its own tasks only: :func:`across_ranks` asks for size and slices."""
-    return cast("Batch", _Undrawn(size, draw))
+    return cast("Batch", _LazyBatch(size, draw))
 
 
 def across_ranks(run: MetaGradient, ranks: int) -> MetaGradient:

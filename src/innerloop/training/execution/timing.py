@@ -33,7 +33,7 @@ Measure = Callable[[Plan, Batch, float, float], float]
 """``(plan, batch, budget, best) -> seconds`` that one meta-gradient takes: see :func:`seconds_per_call`."""
 
 
-class Timed(NamedTuple):
+class PlanTimings(NamedTuple):
     """Seconds per meta-step of the plans that were measured, and remarks on the others."""
 
     seconds: dict[Plan, float]
@@ -71,7 +71,7 @@ def part_of(batch: Batch) -> Batch:
 
 def time_plans(
     plans: list[Plan], batch: Batch, measure: Measure, steps: int, say: Callable[[str], None] | None = None
-) -> Timed:
+) -> PlanTimings:
     """Times those plans that may be the fastest, and says what became of the others.
 
     All are tried on a part of the batch; then the whole is run in the order of what that took, while the
@@ -89,7 +89,7 @@ def time_plans(
     remarks = [*timing.remarks.values()]
     for mode, error in timing.failures.items():
         remarks.append(f"{mode} is not possible here ({first_line(error)})")
-    return Timed(timing.seconds, remarks)
+    return PlanTimings(timing.seconds, remarks)
 
 
 class _Timing:

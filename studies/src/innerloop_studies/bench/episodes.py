@@ -1,7 +1,4 @@
-"""Episodes of pictures per second, on one thread, against a plain numpy gather per episode.
-
-Run as a module (``python -m innerloop_studies.bench.episodes``) it is the child process of one side.
-"""
+"""Episodes of pictures per second, on one thread, against a plain numpy gather per episode."""
 
 from __future__ import annotations
 
@@ -9,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from innerloop.data.arrays import from_arrays
+from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Report, Say, Side, busy, comparison, thread_limits
-from innerloop_studies.bench.worker import Spec, Worker, serve
+from innerloop_studies.bench.harness import Report, Say, Side
+from innerloop_studies.bench.worker import Spec, Worker
 
 TITLE = "Omniglot episodes to float tensors, one thread, against a numpy gather per episode"
 VERSION = 1
@@ -21,7 +21,6 @@ VERSION = 1
 WAYS, SHOTS, QUERIES, BATCH = 5, 1, 15, 32
 CLASSES, DRAWINGS, SIDE = 1028, 20, 28  # Omniglot, training classes of Vinyals' split
 PER_CALL = 128  # episodes that a timed call makes
-MODULE = "innerloop_studies.bench.episodes"
 AT_LEAST = {"one at a time": 1.3, f"in batches of {BATCH}": 2.0}
 
 
@@ -32,8 +31,6 @@ def pictures(classes: int) -> NDArray[np.uint8]:
 
 def numpy_gather(images: NDArray[np.uint8]) -> Callable[[], Any]:
     """The peer: random classes and drawings, one gather, one conversion to float tensors, per episode."""
-    import torch
-
     rng, scale = np.random.default_rng(1), np.float32(1 / 255)
     y_support = torch.arange(WAYS).repeat_interleave(SHOTS)
     y_query = torch.arange(WAYS).repeat_interleave(QUERIES)
@@ -50,9 +47,6 @@ def numpy_gather(images: NDArray[np.uint8]) -> Callable[[], Any]:
 
 def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
     """Our sampler, going on from episode to episode; file names stay addressable."""
-    from innerloop.data.arrays import from_arrays
-    from innerloop.tasks.few_shot import few_shot_sampler
-
     labels = np.repeat([f"character{c:04d}" for c in range(len(images))], DRAWINGS)
     names = sorted(set(labels.tolist()))
     source = from_arrays(images.reshape(-1, SIDE, SIDE), labels, splits={"train": names}, name="omniglot")
@@ -73,8 +67,6 @@ def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
 
 def build(spec: Spec) -> Callable[[], Any]:
     """The side asked for by ``side``, ``batch`` and ``classes``, on one thread."""
-    import torch
-
     torch.set_num_threads(1)
     images = pictures(spec.get("classes", CLASSES))
     return numpy_gather(images) if spec["side"] == "numpy" else ours(images, spec["batch"])
@@ -86,19 +78,14 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     sides = [Side("numpy", {"side": "numpy", **base})]
     for name, batch in zip(AT_LEAST, (1, BATCH), strict=True):
         sides.append(Side(name, {"side": "ours", "batch": batch, **base}))
-    turns = (3, 0.3, 0.0) if quick else (15, 1.0, harness.PATIENCE)
-    with harness.started(sides, MODULE, environment=lambda _: thread_limits(1)) as all_sides:
-        measured = harness.measured(all_sides, *turns, scale=lambda _: 1000 / PER_CALL)
-    rows, peer = [], measured.timings["numpy"]
+    with harness.started(sides, __name__, say) as all_sides:
+        measured = all_sides.measured(quick, (3, 0.3), (15, 1.0), scale=lambda _: 1000 / PER_CALL)
+    rows, ms = [], {name: one.ms for name, one in measured.timings.items()}
     for name, at_least in AT_LEAST.items():
-        mine = measured.timings[name]
-        speeds = f"{1e6 / mine.ms:,.0f} episodes a second, the peer {1e6 / peer.ms:,.0f}"
+        speeds = f"{1e6 / ms[name]:,.0f} episodes a second, the peer {1e6 / ms['numpy']:,.0f}"
         case = f"1,000 episodes, {WAYS}-way {SHOTS}-shot {QUERIES}-query, {name}"
-        notes = [speeds, *busy(measured.bystanders)]
-        rows.append(comparison(case, "numpy gather", mine, peer, at_least, notes))
-        say(f"{case}: {rows[-1]['ratio']:.2f}×; {rows[-1]['notes']}")
+        rows.append(measured.row(case, "numpy", at_least, [speeds], "numpy gather", name))
     return {"cases": rows, "machine": harness.machine()}
 
 
-if __name__ == "__main__":
-    serve(Worker(build))
+WORKER = Worker(build)

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Required, TypedDict, cast
 
@@ -28,21 +28,19 @@ from innerloop_studies.bench.worker import QUIET, Answer, Bystanders, Machine, S
 Say = Callable[[str], None]
 Array = np.ndarray[Any, Any]
 AGREE = 1e-3
-"""Sides must have the same meta-gradient: float32, relative to its norm."""
+"""Sides must compute the same, such as a meta-gradient: float32, relative to its norm."""
 PATIENCE = 60.0
 """Seconds that a comparison may spend on waiting for a quiet machine and on repeating disturbed rounds."""
 WARM = 3
 """Calls before the first that counts; the fastest of them says how many make a block."""
 SLOW = 5.0
 """Seconds of a first call that people are told about."""
-WORKER = "innerloop_studies.bench.maml"
-"""The worker of meta-gradients; other benchmarks have their own."""
 
 
 # ---- what a benchmark reports ----
 
 
-class Row(TypedDict, total=False):
+class Comparison(TypedDict, total=False):
     """What ``innerloop bench`` prints of two sides, and its JSON: a key is missing where it means nothing."""
 
     case: Required[str]
@@ -68,7 +66,7 @@ class Report(TypedDict, total=False):
     """What a benchmark gives: its rows, the machine, and what only some of them have."""
 
     name: str
-    cases: Required[list[Row]]
+    cases: Required[list[Comparison]]
     machine: Required[Machine]
     growth: dict[str, Any]
     exchanges: list[dict[str, float]]
@@ -83,8 +81,8 @@ class Side(NamedTuple):
     spec: Spec
 
 
-class Block(NamedTuple):
-    """One turn of a side."""
+class TimedBlock(NamedTuple):
+    """The calls of a side while it was its turn."""
 
     seconds: list[float]
     peak_mb: float
@@ -93,7 +91,7 @@ class Block(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """What was measured of one side."""
+    """What was measured of one side: milliseconds of its rounds, and what it used."""
 
     side: Side
     rounds: list[float]
@@ -101,6 +99,13 @@ class Timing(NamedTuple):
     empty_mb: float
     repeats: int
     first_call_s: float
+
+    @classmethod
+    def of(cls, side: Side, blocks: Sequence[TimedBlock], first_call_s: float, scale: float = 1.0) -> Timing:
+        """What a side's blocks amount to; ``scale`` is the whole work over that of a call."""
+        rounds = [statistics.median(block.seconds) * 1e3 * scale for block in blocks]
+        peak, repeats = max(block.peak_mb for block in blocks), sum(len(block.seconds) for block in blocks)
+        return cls(side, rounds, peak, blocks[0].empty_mb, repeats, first_call_s)
 
     @property
     def ms(self) -> float:
@@ -111,18 +116,6 @@ class Timing(NamedTuple):
     def added_mb(self) -> float:
         """Peak memory beyond libraries and data."""
         return self.peak_mb - self.empty_mb
-
-
-def timing(side: Side, blocks: Sequence[Block], first_call_s: float, scale: float = 1.0) -> Timing:
-    """What a side's blocks amount to; ``scale`` is the whole work over that of a call."""
-    return Timing(
-        side,
-        [statistics.median(block.seconds) * 1e3 * scale for block in blocks],
-        max(block.peak_mb for block in blocks),
-        blocks[0].empty_mb,
-        sum(len(block.seconds) for block in blocks),
-        first_call_s,
-    )
 
 
 def on_threads(name: str, spec: Spec, counts: Iterable[int]) -> list[Side]:
@@ -149,7 +142,7 @@ def ratio(ours: Timing, peer: Timing) -> float:
     return statistics.median(p / o for p, o in zip(peer.rounds, ours.rounds, strict=True))
 
 
-def bystanders(blocks: Sequence[Block]) -> float | None:
+def bystanders(blocks: Sequence[TimedBlock]) -> float | None:
     """Cores that others kept busy on average; None if the system does not tell."""
     seen = [block.others for block in blocks if block.others is not None]
     return statistics.mean(seen) if seen else None
@@ -164,36 +157,17 @@ def busy(others: float | None) -> list[str]:
     return [] if others is None or others <= QUIET else [f"others kept {others:.1f} cores busy"]
 
 
-def comparison(
-    case: str, name: str, ours: Timing, peer: Timing, at_least: float | None, notes: Sequence[str]
-) -> Row:
-    """A row as ``innerloop bench`` prints it."""
-    return {
-        "case": case,
-        "peer": name,
-        "ours_ms": ours.ms,
-        "peer_ms": peer.ms,
-        "ratio": ratio(ours, peer),
-        "ours_mb": ours.peak_mb,
-        "peer_mb": peer.peak_mb,
-        "threads": f"{ours.side.spec['threads']} / {peer.side.spec['threads']}",
-        "repeats": min(ours.repeats, peer.repeats),
-        "at_least": at_least,
-        "notes": "; ".join(notes),
-    }
-
-
 # ---- sides in processes of their own ----
 
 
 class Child:
     """A worker process that is asked in lines of JSON; use as a context."""
 
-    def __init__(self, name: str, module: str = WORKER, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, name: str, module: str, environment: dict[str, str] | None = None) -> None:
         self.name = name
         self.errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
         self.process = subprocess.Popen(
-            python_command("-m", module),
+            python_command("-m", "innerloop_studies.bench.worker", module),
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -218,13 +192,19 @@ class Child:
 
     def ask(self, do: str, **request: Any) -> Answer:
         """One request, one answer."""
+        self.send(do, **request)
+        return self.receive()
+
+    def send(self, do: str, **request: Any) -> None:
+        """One request."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # it died: the empty answer says why
             self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
             self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died: the empty answer below says why
+
+    def receive(self) -> Answer:
+        """The answer to it."""
+        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
             self.process.wait()
@@ -239,18 +219,31 @@ def thread_limits(threads: int) -> dict[str, str]:
     return dict.fromkeys(names, str(threads))
 
 
-def limited(side: Side) -> dict[str, str]:
-    """The environment of a side whose libraries are to have its threads from the start."""
-    return thread_limits(side.spec["threads"])
-
-
 class Started(NamedTuple):
     """Sides that are built and have run once."""
 
     sides: Sequence[Side]
-    children: dict[str, Child]
+    children: dict[str, Any]
     answers: dict[str, Answer]
     results: dict[str, Array]
+    say: Say
+
+    def measured(
+        self,
+        quick: bool,
+        few: tuple[int, float],
+        many: tuple[int, float],
+        patience: float | None = None,
+        scale: Callable[[Side], float] = lambda _: 1.0,
+        warm: int = WARM,
+    ) -> Measured:
+        """Lets the sides take turns: rounds and seconds of a block if quick, and else; ``scale`` by side."""
+        blocks = take_turns(self.children, *(few if quick else many), 0.0 if quick else patience, warm)
+        timings = {
+            s.name: Timing.of(s, blocks[s.name], float(self.answers[s.name]["first_call_s"]), scale(s))
+            for s in self.sides
+        }
+        return Measured(timings, bystanders(blocks[self.sides[0].name]), self.say)
 
 
 class Measured(NamedTuple):
@@ -258,58 +251,63 @@ class Measured(NamedTuple):
 
     timings: dict[str, Timing]
     bystanders: float | None
+    say: Say = lambda _: None
 
-    def row(self, case: str, peer: str, at_least: float | None, notes: Sequence[str], name: str = "") -> Row:
+    def row(
+        self,
+        case: str,
+        peer: str,
+        at_least: float | None,
+        notes: Sequence[str],
+        name: str = "",
+        ours: str = "ours",
+    ) -> Comparison:
         """Ours against a peer, each at its better thread count; ``name`` is the peer's for people."""
-        ours, theirs = better(self.timings, "ours"), better(self.timings, peer)
-        return comparison(case, name or peer, ours, theirs, at_least, [*notes, *busy(self.bystanders)])
+        mine, theirs = better(self.timings, ours), better(self.timings, peer)
+        row: Comparison = {
+            "case": case,
+            "peer": name or peer,
+            "ours_ms": mine.ms,
+            "peer_ms": theirs.ms,
+            "ratio": ratio(mine, theirs),
+            "ours_mb": mine.peak_mb,
+            "peer_mb": theirs.peak_mb,
+            "threads": f"{mine.side.spec['threads']} / {theirs.side.spec['threads']}",
+            "repeats": min(mine.repeats, theirs.repeats),
+            "at_least": at_least,
+            "notes": "; ".join([*notes, *busy(self.bystanders)]),
+        }
+        self.say(f"{case}: {row['ratio']:.2f}× {row['peer']}; {row['notes']}")
+        return row
 
 
 @contextmanager
 def started(
     sides: Sequence[Side],
-    module: str = WORKER,
-    *,
-    environment: Callable[[Side], dict[str, str]] | None = None,
-    say: Say | None = None,
+    module: str,
+    say: Say,
+    child: Callable[[Side, str, dict[str, str]], Any] = lambda side, *given: Child(side.name, *given),
 ) -> Iterator[Started]:
     """Every side in a process of its own, built and run once, until the context ends."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        variables = {side.name: environment(side) if environment else None for side in sides}
-        children = {s.name: stack.enter_context(Child(s.name, module, variables[s.name])) for s in sides}
+        limits = {s.name: thread_limits(s.spec["threads"]) for s in sides}
+        children = {s.name: stack.enter_context(child(s, module, limits[s.name])) for s in sides}
         answers, results = {}, {}
         for i, side in enumerate(sides):
             file = folder / f"{i}.npy"
             answers[side.name] = children[side.name].ask("setup", spec=side.spec, result=str(file))
             first = float(answers[side.name]["first_call_s"])
-            if say and first > SLOW:
+            if first > SLOW:
                 say(f"{side.name}: first call {first:.0f} s")
             if file.exists():
                 results[side.name] = np.load(file)
-        yield Started(sides, children, answers, results)
+        yield Started(sides, children, answers, results, say)
 
 
 def peers_times(factor: float) -> Callable[[Side], float]:
     """For peers that do only a part of the work: their times are scaled to all of it."""
     return lambda side: 1.0 if side.spec["side"] == "ours" else factor
-
-
-def measured(
-    run: Started,
-    rounds: int,
-    block_seconds: float,
-    patience: float | None = None,
-    scale: Callable[[Side], float] = lambda _: 1.0,
-    warm: int = WARM,
-) -> Measured:
-    """Lets the sides take turns (see :func:`take_turns`); ``scale`` as in :func:`timing`, by side."""
-    blocks = take_turns(run.children, rounds, block_seconds, patience, warm)
-    timings = {
-        s.name: timing(s, blocks[s.name], float(run.answers[s.name]["first_call_s"]), scale(s))
-        for s in run.sides
-    }
-    return Measured(timings, bystanders(blocks[run.sides[0].name]))
 
 
 def take_turns(
@@ -318,11 +316,10 @@ def take_turns(
     block_seconds: float,
     patience: float | None = None,
     warm: int = WARM,
-) -> dict[str, list[Block]]:
+) -> dict[str, list[TimedBlock]]:
     """``rounds`` blocks of every child, in an order that moves on by one each round.
 
-    While ``patience`` lasts (seconds; :data:`PATIENCE` if omitted), a round waits for the machine to be quiet
-    and is taken again if others disturbed it. Every turn says how many cores ``others`` kept busy.
+    For ``patience`` seconds, a round waits for a quiet machine, and is taken again if others disturbed it.
     """
     names = list(children)
     repeats, pids = {}, {child.process.pid for child in children.values()}
@@ -330,7 +327,7 @@ def take_turns(
         answer = children[name].ask("block", repeats=warm)
         repeats[name] = max(1, min(1000, round(block_seconds / min(answer["seconds"]))))
         pids |= set(answer.get("pids", ()))  # a side may have processes of its own
-    blocks: dict[str, list[Block]] = {name: [] for name in names}
+    blocks: dict[str, list[TimedBlock]] = {name: [] for name in names}
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     taken = 0
     while len(blocks[names[0]]) < rounds:
@@ -342,23 +339,23 @@ def take_turns(
         taken += 1
         if others is None or others <= QUIET or time.monotonic() >= deadline:
             for name, answer in answers.items():
-                block = Block(answer["seconds"], answer["peak_mb"], answer["empty_mb"], others)
+                block = TimedBlock(answer["seconds"], answer["peak_mb"], answer["empty_mb"], others)
                 blocks[name].append(block)
     return blocks
 
 
-def disagreement(results: dict[str, Array], reference: str) -> float:
+def disagreement(
+    results: dict[str, Array], reference: str, at_most: float = AGREE, what: str = "meta-gradients"
+) -> float:
     """The largest relative distance of what sides computed from the reference; too large a one is refused."""
     norm = float(np.linalg.norm(results[reference]))
-    worst = 0.0
-    for name, result in results.items():
-        off = float(np.linalg.norm(result - results[reference])) / norm
-        if not off <= AGREE:
-            raise RuntimeError(
-                f"{name} and {reference} disagree: meta-gradients differ by {off:.2g} of the norm"
-            )
-        worst = max(worst, off)
-    return worst
+    off = {
+        name: float(np.linalg.norm(result - results[reference])) / norm for name, result in results.items()
+    }
+    for name, one in off.items():
+        if not one <= at_most:
+            raise RuntimeError(f"{name} and {reference} disagree: {what} differ by {one:.2g} of the norm")
+    return max(off.values())
 
 
 def machine(patience: float | None = None) -> Machine:

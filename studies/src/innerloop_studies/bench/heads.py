@@ -1,7 +1,6 @@
 """Thousands of few-shot heads at once, against a loop of scikit-learn's estimators.
 
-Run as a module (``python -m innerloop_studies.bench.heads``) it is the child process of one side. Nothing
-here imports torch until it is needed: scikit-learn's side must run without it.
+Nothing here imports torch until it is needed: scikit-learn's side must run without it.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ import numpy as np
 
 from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Child, Measured, Report, Row, Say
-from innerloop_studies.bench.worker import Answer, Spec, Worker, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Array, Child, Comparison, Measured, Report, Say
+from innerloop_studies.bench.worker import WITHOUT_TORCH, Answer, Spec, Worker
 
 TITLE = "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators"
 VERSION = 1
-MODULE = "innerloop_studies.bench.heads"
 PROBLEMS = 2000
 LOOPED = 100  # problems of a peer's block; a loop takes twenty times as long for twenty times as many
 AT_LEAST = {"logistic": 20.0}
@@ -100,7 +98,7 @@ def build(spec: Spec) -> Callable[[], Any]:
     count = sizes.get("problems", PROBLEMS) if spec["side"] == "ours" else sizes.get("looped", LOOPED)
     x, y, _ = problems(count, spec["normalise"], sizes.get("dimensions", DIMENSIONS))
     x = x.astype(spec["dtype"])
-    if spec["side"] == "scikit-learn":
+    if spec["side"] == WITHOUT_TORCH:
         return peer(head, x, y, spec["threads"])
     import torch
 
@@ -118,14 +116,11 @@ def build(spec: Spec) -> Callable[[], Any]:
 
 
 def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
-    """A loop of scikit-learn's estimators, in a process without torch, on exactly this many threads.
-
-    The limit is set after all of its libraries are loaded: one that is loaded later would not obey it.
-    """
+    """A loop of scikit-learn's estimators, in a process without torch, on exactly this many threads."""
     from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
     warnings.simplefilter("ignore")
-    estimator(head).fit(x[0], y[0])
+    estimator(head).fit(x[0], y[0])  # loads its libraries: one that is loaded later would not obey the limit
     threadpool_limits(threads)
     assert all(library["num_threads"] <= threads for library in threadpool_info())
     assert "torch" not in sys.modules
@@ -134,11 +129,6 @@ def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
 
 class HeadsWorker(Worker):
     """Ours also says whether all problems converged."""
-
-    def prepare(self, spec: Spec) -> None:
-        """Scikit-learn's process is one without torch."""
-        if spec["side"] == "ours":
-            keep_freed_memory()
 
     def remarks(self, outcome: Any) -> Answer:
         """The share of problems that converged, and the steps that they took."""
@@ -161,7 +151,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "machine": harness.machine()}
 
 
-def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Row]:
+def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Comparison]:
     """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
     base, counts = {"head": head, "normalise": normalise, "sizes": sizes}, sorted({1, available_cores()})
     sides = [
@@ -171,29 +161,25 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
         for side in harness.on_threads(f"{who} {dtype}", {**base, "side": who, "dtype": dtype}, counts)
     ]
     scale = harness.peers_times(sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED))
-    with harness.started(sides, MODULE, environment=harness.limited) as both:
+    with harness.started(sides, __name__, say) as both:
         off: dict[str, float] = {}
         if head == "logistic":
-            with Child("solutions", MODULE) as child:  # torch and scikit-learn in one process: apart
+            with Child("solutions", __name__) as child:  # torch and scikit-learn in one process: apart
                 off = child.ask("solutions", normalise=normalise, sizes=sizes)
-        turns = (3, 0.5, 0.0) if quick else (9, 1.0, harness.PATIENCE)
-        measured = harness.measured(both, *turns, scale=scale)
+        measured = both.measured(quick, (3, 0.5), (9, 1.0), scale=scale)
     title = f"{head}, {WAYS}-way {SHOTS}-shot, {'unit length' if normalise else 'as they come'}"
+    peer = harness.better(measured.timings, WITHOUT_TORCH).side.name.partition("@")[0]
     rows = []
     for dtype in DTYPES:
-        ours = harness.better(measured.timings, f"ours {dtype}")
-        peer = harness.better(measured.timings, "scikit-learn")
         notes = _notes(dtype, measured, both.answers[f"ours {dtype}@1"], off)
-        name = peer.side.name.partition("@")[0]
-        row = harness.comparison(f"{title}, {dtype}", name, ours, peer, AT_LEAST.get(head), notes)
-        say(f"{row['case']}: {row['ratio']:.0f}×; {row['notes']}")
-        rows.append(row)
+        given = f"{title}, {dtype}", WITHOUT_TORCH, AT_LEAST.get(head), notes
+        rows.append(measured.row(*given, name=peer, ours=f"ours {dtype}"))
     return rows
 
 
 def _notes(dtype: str, measured: Measured, answer: Answer, off: dict[str, float]) -> list[str]:
     """All times of the peer, whether ours converged, and how the solutions differ where that is known."""
-    peers = [t for name, t in measured.timings.items() if name.startswith("scikit-learn")]
+    peers = [t for name, t in measured.timings.items() if name.startswith(WITHOUT_TORCH)]
     times = ", ".join(f"{t.side.name.removeprefix('scikit-learn ')} {t.ms:,.0f} ms" for t in peers)
     notes = [f"scikit-learn's better of {times}"]
     notes += [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
@@ -202,8 +188,7 @@ def _notes(dtype: str, measured: Measured, answer: Answer, off: dict[str, float]
             f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10",
             f"{100 * off[f'labels {dtype}']:.2f} % of labels the same",
         ]
-    return [*notes, *harness.busy(measured.bystanders)]
+    return notes
 
 
-if __name__ == "__main__":
-    serve(HeadsWorker(build))
+WORKER = HeadsWorker(build)

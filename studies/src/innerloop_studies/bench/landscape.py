@@ -1,7 +1,7 @@
 """Ten thousand task environments in one batched call, against a numpy loop over environments.
 
 Inside an environment the loop is vectorised (over tasks, with stacked matrix products), as one would write
-it. Run as a module (``python -m innerloop_studies.bench.landscape``) it is the child process of one side.
+it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
 from innerloop.core.resources import available_cores
+from innerloop.theory.landscape.forms import compare
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Report, Row, Say
-from innerloop_studies.bench.worker import Spec, Worker, serve
+from innerloop_studies.bench.harness import Array, Comparison, Report, Say
+from innerloop_studies.bench.worker import Spec, Worker
 
 TITLE = "10,000 task environments at d = 10 in one call, against a numpy loop over environments"
 VERSION = 1
@@ -23,7 +26,6 @@ ENVIRONMENTS, DIM, RATE, SHOTS = 10_000, 10, 0.9, 50
 TASKS = (2, 10)
 AT_LEAST = 20.0
 AGREE = 1e-10
-MODULE = "innerloop_studies.bench.landscape"
 
 
 def environments(count: int, tasks: int, dim: int) -> tuple[Array, Array]:
@@ -51,11 +53,6 @@ def numpy_loop(covariances: Array, optima: Array) -> Array:
 
 def build(spec: Spec) -> Callable[[], Any]:
     """The side asked for by ``side``, ``threads`` and ``sizes``."""
-    import torch
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
-
-    from innerloop.theory.landscape.forms import compare
-
     s, w = environments(spec["environments"], spec["tasks"], spec["dim"])
     if spec["side"] == "ours":
         torch.set_num_threads(spec["threads"])
@@ -71,19 +68,17 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "machine": harness.machine(0.0 if quick else None)}
 
 
-def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
+def one_case(tasks: int, quick: bool, say: Say, sizes: dict[str, int]) -> Comparison:
     """Both sides on one thread and on all; each at its better count."""
     count, dim = sizes.get("environments", ENVIRONMENTS), sizes.get("dim", DIM)
     base = {"environments": count, "tasks": tasks, "dim": dim}
     sides = harness.each_on_threads(("ours", "numpy-loop"), base, sorted({1, available_cores()}))
-    with harness.started(sides, MODULE) as both:
+    with harness.started(sides, __name__, say) as both:
         off = disagreement(list(both.results.values()))
-        measured = harness.measured(both, *((3, 0.2, 0.0) if quick else (9, 0.4, harness.PATIENCE)))
+        measured = both.measured(quick, (3, 0.2), (9, 0.4))
     case = f"{count:,} environments of {tasks} tasks, d={dim}, float64"
     at_least = AT_LEAST if tasks == TASKS[0] else None
-    row = measured.row(case, "numpy-loop", at_least, [f"gains differ by at most {off:.0e}"])
-    say(f"{case}: {row['ratio']:.0f}×; {row['notes']}")
-    return row
+    return measured.row(case, "numpy-loop", at_least, [f"gains differ by at most {off:.0e}"])
 
 
 def disagreement(gains: list[Array]) -> float:
@@ -94,5 +89,4 @@ def disagreement(gains: list[Array]) -> float:
     return worst
 
 
-if __name__ == "__main__":
-    serve(Worker(build, np.asarray))
+WORKER = Worker(build, np.asarray)

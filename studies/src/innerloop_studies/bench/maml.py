@@ -1,7 +1,4 @@
-"""What the benchmarks of meta-gradients share: workloads, sides, their worker, and a row for every pair.
-
-Run as a module (``python -m innerloop_studies.bench.maml``) it is the child process of one side.
-"""
+"""What the benchmarks of meta-gradients share: workloads, sides, their worker, and a row for every pair."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ from innerloop.tasks.sampler import make_sampler
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.bench import harness, maml_peers
-from innerloop_studies.bench.harness import Child, Measured, Report, Row, Say, Side, better, comparison
-from innerloop_studies.bench.worker import Answer, Machine, Spec, Worker, flat, peak_mb, serve
+from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side, better
+from innerloop_studies.bench.worker import Answer, Machine, Spec, Worker, flat, peak_mb
 
 PLAIN = "plain-loop"
 
@@ -47,10 +44,9 @@ class Workload(NamedTuple):
 def sine(steps: int, dtype: torch.dtype, tasks: int = 25, hidden: int = 40) -> Workload:
     """Finn's sinusoids, 10 support and 10 query points, MLP 1-40-40-1."""
     network = mlp(1, [hidden, hidden], 1)
-    sampler = make_sampler(get_family("sine"), seed=0, shots=10, queries=10, dtype=dtype)
-    batch = sampler.batch(0, tasks)
+    batch = make_sampler(get_family("sine"), seed=0, shots=10, queries=10, dtype=dtype).batch(0, tasks)
     assert isinstance(batch, TaskBatch)
-    return Workload("mlp", network, _initial(network, dtype), batch, get_loss("mse"), 0.01, steps)
+    return _at_first_weights("mlp", network, batch, steps, dtype)
 
 
 def conv(
@@ -58,8 +54,7 @@ def conv(
 ) -> Workload:
     """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two."""
     network = conv4(1, 28, ways, filters=filters, pooling="stride")
-    batch = _noise(tasks, ways, 1, queries, (1, 28, 28), dtype)
-    return Workload("conv", network, _initial(network, dtype), batch, get_loss("cross-entropy"), 0.01, steps)
+    return _at_first_weights("conv", network, _noise(tasks, ways, 1, queries, (1, 28, 28)), steps, dtype)
 
 
 def pooled(
@@ -74,25 +69,27 @@ def pooled(
 ) -> Workload:
     """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
     network = conv4(3, size, ways, filters=filters, pooling="max")
-    batch = _noise(tasks, ways, shots, queries, (3, size, size), dtype)
-    params = _initial(network, dtype)
-    return Workload("pooled", network, params, batch, get_loss("cross-entropy"), 0.01, steps)
+    batch = _noise(tasks, ways, shots, queries, (3, size, size))
+    return _at_first_weights("pooled", network, batch, steps, dtype)
 
 
-def _noise(
-    tasks: int, ways: int, shots: int, queries: int, shape: tuple[int, int, int], dtype: torch.dtype
-) -> TaskBatch:
+def _noise(tasks: int, ways: int, shots: int, queries: int, shape: tuple[int, int, int]) -> TaskBatch:
     generator = torch.Generator().manual_seed(1)
-    support, query = (
-        torch.randn(tasks, ways * n, *shape, generator=generator).to(dtype) for n in (shots, queries)
-    )
+    support, query = (torch.randn(tasks, ways * n, *shape, generator=generator) for n in (shots, queries))
     y_support, y_query = (torch.arange(ways).repeat(n).repeat(tasks, 1) for n in (shots, queries))
     return TaskBatch(support, y_support, query, y_query, torch.arange(tasks))
 
 
-def _initial(network: Network, dtype: torch.dtype) -> Params:
+def _at_first_weights(
+    kind: str, network: Network, batch: TaskBatch, steps: int, dtype: torch.dtype
+) -> Workload:
     params, _ = network.init(torch.Generator().manual_seed(0))
-    return {name: value.to(dtype) for name, value in params.items()}
+    params = {name: value.to(dtype) for name, value in params.items()}
+    batch = batch._replace(x_support=batch.x_support.to(dtype), x_query=batch.x_query.to(dtype))
+    return Workload(kind, network, params, batch, get_loss(LOSSES[kind]), 0.01, steps)
+
+
+LOSSES = {"mlp": "mse", "conv": "cross-entropy", "pooled": "cross-entropy"}
 
 
 def workload(spec: Spec) -> Workload:
@@ -106,12 +103,7 @@ def workload(spec: Spec) -> Workload:
 
 
 def build(spec: Spec) -> Callable[[], Params]:
-    """The side that ``spec`` asks for: takes the meta-gradient once, and returns it by parameter name.
-
-    Keys: ``side`` ("ours", "plain-loop", "higher", "torchopt"), ``workload`` ("sine", "conv", "pooled"),
-    ``steps``, ``threads``; for ours also ``mode``, ``compile``, ``first_order``, ``checkpoint``, ``implicit``
-    (iMAML), ``ranks`` (processes that have met, each of which calls this).
-    """
+    """The side that ``spec`` asks for: takes the meta-gradient once, and returns it by parameter name."""
     work = workload(spec)
     if spec["side"] == "ours":
         return ours(work, spec)
@@ -126,7 +118,7 @@ def build(spec: Spec) -> Callable[[], Params]:
 
 
 def ours(work: Workload, spec: Spec) -> Callable[[], Params]:
-    """The public way: a learner, an objective and a plan."""
+    """The public way: a learner, an objective and a plan; of ``ranks``, which have met, each calls this."""
     options = {"compile": spec.get("compile", "off"), "ranks": spec.get("ranks", 1)}
     plan = Plan(spec["mode"], spec["threads"], **options)
     torch.set_num_threads(plan.intra_op)
@@ -220,40 +212,36 @@ def run_cases(
             say(f"{name} is not installed and left out: pip install 'innerloop[peers]'")
     threads = [1] if quick else sorted({1, int(machine["cores"])})
     peers = (PLAIN, *available)
-    rows: list[Row] = []
+    rows: list[Comparison] = []
     for steps, ways in cases:
         base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
         sides = harness.each_on_threads(peers, base, threads)
         for way in ways:
             spec = {**base, "side": "ours", **way.plan}
             sides += harness.on_threads(way.name, spec, way.threads or threads)
-        off = None if exact is None else _off_in_float64(sides, exact)
-        with harness.started(sides, say=say) as run:
+        off = None if exact is None else _off_in_float64(sides, exact, say)
+        with harness.started(sides, __name__, say) as run:
             off = harness.disagreement(run.results, sides[0].name) if off is None else off
             say(
                 f"{len(sides)} sides compute the same meta-gradient{' in float64' if exact else ''} "
                 f"(largest relative difference {off:.1g})"
             )
-            turns = (3, 0.05, patience) if quick else (rounds, 0.5, patience)
-            measured = harness.measured(run, *turns, warm=warm)
+            measured = run.measured(quick, (3, 0.05), (rounds, 0.5), warm=warm)
         for remark in harness.busy(measured.bystanders):
             say(f"{remark} meanwhile: measure again on an idle machine before quoting")
-        mine = table(steps, ways, measured, off, peers, machine, flops(sides[0]), prefix)
-        for row in mine:
-            say(f"{row['case']}: {row['ratio']:.2f}× {row['peer']}; {row['notes']}")
-        rows += mine
+        rows += table(steps, ways, measured, off, peers, machine, flops(sides[0]), prefix)
     return {"cases": rows, "machine": machine}
 
 
-def _off_in_float64(sides: Sequence[Side], exact: Spec) -> float:
+def _off_in_float64(sides: Sequence[Side], exact: Spec, say: Say) -> float:
     precise = [side._replace(spec={**side.spec, **exact, "dtype": "float64"}) for side in sides]
-    with harness.started(precise) as run:
+    with harness.started(precise, __name__, say) as run:
         return harness.disagreement(run.results, sides[0].name)
 
 
 def flops(side: Side) -> float:
     """Floating point operations of one call, counted in a process of its own: counting costs memory."""
-    with Child(side.name) as child:
+    with Child(side.name, __name__) as child:
         child.ask("setup", spec=side.spec)
         return float(child.ask("flops")["flops"])
 
@@ -267,11 +255,12 @@ def table(
     machine: Machine,
     flops: float,
     prefix: str = "",
-) -> list[Row]:
+) -> list[Comparison]:
     """One row for every way of ours and every peer."""
-    rows: list[Row] = []
+    rows: list[Comparison] = []
     for way in ways:
-        ours = better(measured.timings, f"{way.name}@")
+        start = f"{way.name}@"
+        ours = better(measured.timings, start)
         gflops = flops / ours.ms / 1e6
         share = gflops / machine["sgemm_gflops"][str(ours.side.spec["threads"])]
         case = f"{prefix}{steps} step{'s' if steps > 1 else ''}, {way.name}"
@@ -281,12 +270,10 @@ def table(
                 f"gradients differ by {off:.1g}",
                 f"memory beyond libraries and data {ours.added_mb:.0f} MB, peer {peer.added_mb:.0f} MB",
                 *([f"first call {ours.first_call_s:.0f} s"] if ours.first_call_s > 1 else []),
-                *harness.busy(measured.bystanders),
             ]
-            row = comparison(case, name, ours, peer, way.at_least.get(name), notes)
+            row = measured.row(case, f"{name}@", way.at_least.get(name), notes, name, start)
             rows.append({**row, "gflops": gflops, "sgemm_share": share})
     return rows
 
 
-if __name__ == "__main__":
-    serve(GradientWorker())
+WORKER = GradientWorker()

@@ -6,10 +6,11 @@ import statistics
 from typing import NamedTuple
 
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Child, Report, Row, Say
+from innerloop_studies.bench.harness import Child, Comparison, Report, Say
 
 TITLE = "peak memory over thousands of meta-steps, of first-order and checkpointed loops, and of iMAML"
 VERSION = 1
+WORKER = "innerloop_studies.bench.maml"
 
 GROWTH = 1.01
 """Peak memory after all meta-steps, over that after the first hundred: the most we allow."""
@@ -42,10 +43,10 @@ def run(quick: bool = False, say: Say = print) -> Report:
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
 
 
-def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> Row:
+def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> Comparison:
     """One process, one call of ``fit``: the peak at its end against that after ``every`` steps."""
     spec = {"mode": mode, "compile": compile, "threads": 1, "steps": steps, "every": every}
-    with Child("training") as child:
+    with Child("training", WORKER) as child:
         peaks = {int(step): mb for step, mb in child.ask("train", spec=spec)["peaks"].items()}
     early, late = peaks[every], peaks[steps]
     say(f"{mode}, compile={compile}: {early:.1f} MB after {every} meta-steps, {late:.1f} MB after {steps}")
@@ -65,14 +66,14 @@ def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> Row:
 def measure(steps: int, options: dict[str, bool], repeats: int) -> Peak:
     """A meta-gradient of Conv4 on four tasks, in a process of its own."""
     base = {"side": "ours", "workload": "conv", "steps": steps, "mode": "loop", "threads": 1}
-    with Child("a meta-gradient") as child:
+    with Child("a meta-gradient", WORKER) as child:
         child.ask("setup", spec={**base, **options})
         block = child.ask("block", repeats=repeats)
     ms = statistics.median(block["seconds"]) * 1e3
     return Peak(ms, block["peak_mb"] - block["empty_mb"], len(block["seconds"]))
 
 
-def savings(quick: bool, say: Say) -> list[Row]:
+def savings(quick: bool, say: Say) -> list[Comparison]:
     """What first-order and checkpointed inner loops need of a full one, beyond libraries and data."""
     ways = {"second-order": {}, "first-order": {"first_order": True}, "checkpointed": {"checkpoint": True}}
     peaks: dict[str, Peak] = {}
@@ -83,7 +84,7 @@ def savings(quick: bool, say: Say) -> list[Row]:
     return [_row(f"Conv4 MAML, 5 steps, {name}", "second-order", each, full) for name, each in peaks.items()]
 
 
-def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> Row:
+def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> Comparison:
     """One of :data:`WAYS` at many inner steps against few; we promise something of iMAML only."""
     little, much = (measure(steps, WAYS[name], 2 if quick else 5) for steps in (few, many))
     say(f"Conv4, {name}: {little.mb:.0f} MB at {few} inner steps, {much.mb:.0f} MB at {many}")
@@ -91,7 +92,7 @@ def steadiness(name: str, few: int, many: int, quick: bool, say: Say) -> Row:
     return {**row, "at_most": STEADY} if name == "iMAML" else row
 
 
-def _row(case: str, peer: str, ours: Peak, other: Peak) -> Row:
+def _row(case: str, peer: str, ours: Peak, other: Peak) -> Comparison:
     return {
         "case": case,
         "peer": peer,

@@ -1,7 +1,6 @@
 """MAML's kernel of 200 tasks in one Gram and two block products, against a loop over pairs of tasks.
 
-Also how the time of kernel predictions grows with the number of training samples. Run as a module
-(``python -m innerloop_studies.bench.metakernel``) it is the child process of one side.
+Also how the time of kernel predictions grows with the number of training samples.
 """
 
 from __future__ import annotations
@@ -11,17 +10,24 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from innerloop.core.resources import available_cores
+from innerloop.core.types import TaskBatch
+from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels.meta.kernel import maml_kernel, stack
+from innerloop.kernels.meta.predict import fit, predict_tasks
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Child, Report, Row, Say
-from innerloop_studies.bench.worker import Answer, Spec, Worker, serve
+from innerloop_studies.bench.harness import Child, Comparison, Report, Say
+from innerloop_studies.bench.worker import Answer, Spec, Worker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "MAML's kernel of 200 tasks against a loop over pairs; growth of kernel predictions"
 VERSION = 1
-MODULE = "innerloop_studies.bench.metakernel"
 TASKS = 200
 LOOPED = 30  # tasks of a peer's block: the number of pairs grows with their square
 AT_LEAST = 20.0
@@ -31,53 +37,41 @@ INNER = 0.1  # λτ
 METHODS = ("mtl", "anil", "maml")
 
 
-def inputs(tasks: int) -> tuple[Any, Any]:
+def inputs(tasks: int) -> tuple[Tensor, Tensor]:
     """Query and support samples ``(tasks, n, d)``, float64."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(tasks, QUERIES + SUPPORTS, DIM, generator=generator, dtype=torch.float64)
     return x[:, :QUERIES], x[:, QUERIES:]
 
 
-def at_once(tasks: int, given: bool) -> Callable[[], Any]:
+def at_once(tasks: int, given: bool) -> Callable[[], Tensor]:
     """Our way; ``given``: the Gram is there already."""
-    import torch
-
-    from innerloop.kernels.analytic.networks import mlp_kernel
-    from innerloop.kernels.meta.descent import Descent
-    from innerloop.kernels.meta.kernel import maml_kernel, stack
-
     kernel, (query, support) = mlp_kernel(DEPTH), inputs(tasks)
     x = torch.cat([stack(query), stack(support)])
     gram = kernel(x, x).ntk if given else None
     return lambda: maml_kernel(kernel(x, x).ntk if gram is None else gram, tasks, QUERIES, Descent(INNER))
 
 
-def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
+def pair_loop(tasks: int, given: bool) -> Callable[[], Tensor]:
     """Eq. 106 block by block, as fast as a loop gets: each task's A once, each pair once, its Gram once."""
-    import torch
-
-    from innerloop.kernels.analytic.networks import mlp_kernel
-
     kernel, (query, support) = mlp_kernel(DEPTH), inputs(tasks)
     samples = torch.cat([query, support], 1)
     whole = samples.flatten(0, 1)
     size, n = QUERIES + SUPPORTS, QUERIES
     gram = kernel(whole, whole).ntk if given else None
 
-    def block(i: int, j: int) -> Any:
+    def block(i: int, j: int) -> Tensor:
         if gram is not None:
             return gram[i * size : (i + 1) * size, j * size : (j + 1) * size]
         return kernel(samples[i], samples[i] if i == j else samples[j]).ntk
 
-    def hat(i: int) -> Any:
+    def hat(i: int) -> Tensor:
         own = block(i, i)
         values, vectors = torch.linalg.eigh(own[n:, n:])
         response = (vectors * (-torch.expm1(-INNER * values) / values)) @ vectors.T
         return own[:n, n:] @ response
 
-    def run() -> Any:
+    def run() -> Tensor:
         hats = [hat(i) for i in range(tasks)]
         out = whole.new_empty(tasks * n, tasks * n)
         for i in range(tasks):
@@ -94,13 +88,6 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Any]:
 
 def predictions(points: int, method: str, shots: int = QUERIES) -> float:
     """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict."""
-    import torch
-
-    from innerloop.core.types import TaskBatch
-    from innerloop.kernels.analytic.networks import mlp_kernel
-    from innerloop.kernels.meta.descent import Descent
-    from innerloop.kernels.meta.predict import fit, predict_tasks
-
     tasks = points // shots
     query, support = inputs(tasks)
     y, test = torch.randn(tasks, shots, OUTPUTS, dtype=torch.float64), inputs(20)
@@ -115,10 +102,8 @@ def predictions(points: int, method: str, shots: int = QUERIES) -> float:
     return time.perf_counter() - start
 
 
-def build(spec: Spec) -> Callable[[], Any]:
+def build(spec: Spec) -> Callable[[], Tensor]:
     """The side asked for by ``side``, ``tasks``, ``given`` and ``threads``."""
-    import torch
-
     torch.set_num_threads(spec["threads"])
     return (at_once if spec["side"] == "ours" else pair_loop)(spec["tasks"], spec["given"])
 
@@ -133,8 +118,6 @@ class MetakernelWorker(Worker):
 
     def growth(self, points: list[int], threads: int) -> Answer:
         """Seconds of a fit and its predictions, by method and number of training samples."""
-        import torch
-
         torch.set_num_threads(threads)
         predictions(points[0], "maml")  # warm
         better_of_two = {m: [min(predictions(p, m) for _ in range(2)) for p in points] for m in METHODS}
@@ -146,7 +129,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     sizes = sizes or {}
     rows = [one_case(given, quick, say, sizes) for given in (False, True)]
     points = [p for p in POINTS if p <= sizes.get("points", 1000 if quick else POINTS[-1])]
-    with Child("growth", MODULE) as child:
+    with Child("growth", __name__) as child:
         seconds_by_method = child.ask("growth", points=points, threads=available_cores())["seconds"]
     for method, seconds in seconds_by_method.items():
         shown = ", ".join(f"{p}: {s:.2g} s" for p, s in zip(points, seconds, strict=True))
@@ -155,7 +138,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "growth": summary(points, seconds_by_method), "machine": machine}
 
 
-def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
+def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Comparison:
     """One comparison, each side at its better thread count."""
     tasks, looped = sizes.get("tasks", TASKS), sizes.get("looped", LOOPED)
     counts = sorted({1, available_cores()})
@@ -164,18 +147,15 @@ def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Row:
         *harness.on_threads("pair-loop", {"side": "pair-loop", "given": given, "tasks": looped}, counts),
     ]
     scale = harness.peers_times(tasks * (tasks + 1) / (looped * (looped + 1)))
-    with harness.started(sides, MODULE) as both:
+    with harness.started(sides, __name__, say) as both:
         off = both.children["ours@1"].ask("agreement", tasks=min(looped, 20))["off"]
-        turns = (3, 0.3, 0.0) if quick else (7, 0.7, harness.PATIENCE)
-        measured = harness.measured(both, *turns, scale=scale)
+        measured = both.measured(quick, (3, 0.3), (7, 0.7), scale=scale)
     if not off < 1e-9:
         raise RuntimeError(f"the two ways to the kernel differ by {off:.2g} of its largest entry")
     source = "Gram given" if given else "from inputs"
     title = f"MAML kernel, {tasks} tasks × ({QUERIES} + {SUPPORTS}), {source}"
     notes = [f"kernels agree to {off:.0e}", f"the loop's time from {looped} tasks, scaled to {tasks}"]
-    row = measured.row(title, "pair-loop", None if given else AT_LEAST, notes)
-    say(f"{row['case']}: {row['ratio']:.0f}×")
-    return row
+    return measured.row(title, "pair-loop", None if given else AT_LEAST, notes)
 
 
 def summary(points: list[int], seconds: dict[str, list[float]]) -> dict[str, Any]:
@@ -209,5 +189,4 @@ def figure(result: Report) -> Figure:
     return panels_figure([one], width=5.0)
 
 
-if __name__ == "__main__":
-    serve(MetakernelWorker(build))
+WORKER = MetakernelWorker(build)

@@ -1,26 +1,30 @@
-"""The empirical tangent kernel layer by layer, against per-sample gradients by ``vmap(grad)``.
-
-Run as a module (``python -m innerloop_studies.bench.ntk``) it is the child process of one side.
-"""
+"""The empirical tangent kernel layer by layer, against per-sample gradients by ``vmap(grad)``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
 from innerloop.core.resources import available_cores
+from innerloop.kernels.empirical.kernel import empirical_ntk
+from innerloop.nets.convolutional import conv4
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import apply
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Measured, Report, Row, Say, better
-from innerloop_studies.bench.worker import Spec, Worker, flat, serve
+from innerloop_studies.bench.harness import Comparison, Measured, Report, Say, better
+from innerloop_studies.bench.worker import Spec, Worker, flat
 
 TITLE = "the empirical tangent kernel of an MLP and a convolutional network, against vmap(grad)"
 VERSION = 1
 
-MODULE = "innerloop_studies.bench.ntk"
 PEER = "vmap(grad)"
 
 
-class Case(NamedTuple):
+class KernelCase(NamedTuple):
     """What is measured, and what is promised: how many times faster, and with how much less memory."""
 
     title: str
@@ -29,18 +33,13 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "mlp": Case("MLP, 10 hidden layers of 512, 200 inputs", 60.0, 6.0),
-    "conv": Case("Conv4-48, GroupNorm, 32×32, 100 inputs, sum of 10 outputs", 1.5, 5.0),
+    "mlp": KernelCase("MLP, 10 hidden layers of 512, 200 inputs", 60.0, 6.0),
+    "conv": KernelCase("Conv4-48, GroupNorm, 32×32, 100 inputs, sum of 10 outputs", 1.5, 5.0),
 }
 
 
 def workload(case: str, sizes: dict[str, int]) -> tuple[Any, Any, Any, Any]:
     """Network, parameters, buffers and inputs, float32."""
-    import torch
-
-    from innerloop.nets.convolutional import conv4
-    from innerloop.nets.mlp import mlp
-
     draw = torch.Generator().manual_seed(0)
     shape: tuple[int, ...]
     if case == "mlp":
@@ -53,30 +52,22 @@ def workload(case: str, sizes: dict[str, int]) -> tuple[Any, Any, Any, Any]:
     return network, params, buffers, torch.randn(samples, *shape, generator=draw)
 
 
-def build(spec: Spec) -> Callable[[], Any]:
+def build(spec: Spec) -> Callable[[], Tensor]:
     """The side asked for by ``side``, ``case``, ``threads`` and ``sizes``."""
-    import torch
-
     torch.set_num_threads(spec["threads"])
     network, params, buffers, x = workload(spec["case"], spec["sizes"])
     if spec["side"] == "ours":
-        from innerloop.kernels.empirical.kernel import empirical_ntk
-
         return lambda: empirical_ntk(network, params, x, buffers=buffers, method=spec["method"])
-    from torch.func import grad, vmap
-
-    from innerloop.nets.network import apply
 
     def output(p: Any, sample: Any) -> Any:
         return apply(network, p, buffers, sample[None], "stored")[0].sum()
 
-    def peer() -> Any:
+    def peer() -> Tensor:
         rows = vmap(grad(output), (None, 0))(params, x)
-        total = None
+        total = torch.zeros(len(x), len(x))
         for name in list(rows):
             flat = rows.pop(name).flatten(1)
-            part = flat @ flat.T
-            total = part if total is None else total.add_(part)
+            total += flat @ flat.T
         return total
 
     return peer
@@ -88,16 +79,14 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     for name, case in CASES.items():
         base = {"case": name, "sizes": sizes or {}, "method": "layerwise"}
         sides = harness.each_on_threads(("ours", PEER), base, sorted({1, available_cores()}))
-        with harness.started(sides, MODULE) as both:
+        with harness.started(sides, __name__, say) as both:
             off = harness.disagreement(both.results, f"{PEER}@1")
-            measured = harness.measured(both, *((3, 0.2, 0.0) if quick else (7, 0.5, harness.PATIENCE)))
+            measured = both.measured(quick, (3, 0.2), (7, 0.5))
         rows.append(_row(case, measured, off))
-        row = rows[-1]
-        say(f"{row['case']}: {row['ratio']:.1f}×, memory {row['memory_ratio']:.1f}×; {row['notes']}")
     return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
 
 
-def _row(case: Case, measured: Measured, off: float) -> Row:
+def _row(case: KernelCase, measured: Measured, off: float) -> Comparison:
     """Memory is what was added by the kernel."""
     ours, peer = (max(better(measured.timings, who).added_mb, 1.0) for who in ("ours", PEER))
     notes = [
@@ -108,6 +97,5 @@ def _row(case: Case, measured: Measured, off: float) -> Row:
     return {**measured.row(case.title, PEER, case.faster, notes), "memory_ratio": peer / ours}
 
 
-if __name__ == "__main__":
-    small = {"sizes": {"width": 8, "samples": 2, "depth": 2}}  # what it imports counts as there
-    serve(Worker(build, lambda kernel: flat([kernel]), small))
+# with small settings first: what it imports counts as there
+WORKER = Worker(build, lambda kernel: flat([kernel]), {"sizes": {"width": 8, "samples": 2, "depth": 2}})

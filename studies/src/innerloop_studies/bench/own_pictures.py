@@ -2,8 +2,6 @@
 
 Then episodes on features that are there, against a loop of scikit-learn's estimators, and the whole command
 from a folder of examples to labels.
-
-Run as a module (``python -m innerloop_studies.bench.own_pictures``) it is the child process of one side.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -29,18 +26,15 @@ import numpy as np
 from innerloop.core.child_processes import python_command
 from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Report, Row, Say, Side, Timing, better, busy, comparison
-from innerloop_studies.bench.worker import Answer, Spec, Worker, busy_seconds, keep_freed_memory, serve
+from innerloop_studies.bench.harness import Array, Comparison, Measured, Report, Say, Side, better, busy
+from innerloop_studies.bench.worker import WITHOUT_TORCH, Spec, Worker, busy_seconds
 
 TITLE = "features of 500 pictures by a pretrained network, 2,000 episodes, predict as a whole"
 VERSION = 1
-MODULE = "innerloop_studies.bench.own_pictures"
 NAME = "efficientnet-lite0"
 PICTURES, QUICK = 500, 200
 CLASSES = 25
 AT_LEAST = {"first": 2.0, "again": 50.0}
-AGREE = 1e-3
-"""Sides must have the same features: float32, relative to their norm."""
 REAL = "tiny_imagenet_60.npz"
 """Photographs of 64×64 as JPEG files, in the folder that INNERLOOP_TEST_DATA names."""
 
@@ -123,10 +117,7 @@ def _drawn() -> Any:
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
-    """Features from nothing, from the cache and by the script.
-
-    Then episodes on them, and the whole command.
-    """
+    """Features from nothing, from the cache and by the script; episodes on them, and the whole command."""
     from innerloop.nets.pretrained import is_installed
 
     cores = available_cores()
@@ -140,43 +131,30 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
             Side("ours, again", {**ours, "side": "again", "folder": str(Path(folder, "again"))}),
             *harness.on_threads("script", {**base, "side": "script"}, sorted({1, cores})),
         ]
-        with harness.started(sides, MODULE, say=say) as all_sides:
-            off = _distance(all_sides.results)
-            turns = (2, 0.1, 0.0) if quick else (3, 1.0, harness.PATIENCE)
-            measured = harness.measured(all_sides, *turns, warm=1)
+        with harness.started(sides, __name__, say) as all_sides:
+            off = harness.disagreement(all_sides.results, "script@1", what="features")
+            measured = all_sides.measured(quick, (2, 0.1), (3, 1.0), warm=1)
             features = all_sides.results["ours, first"]
-        of_what = f"{what}, {weights} weights"
-        notes = [of_what, f"features differ by {off:.1g}", *busy(measured.bystanders)]
-        rows = _rows(measured.timings, len(files), notes)
-        rows.append(
-            episodes_case(features, [file.parent.name for file in files], quick, of_what, sizes or {})
-        )
+        of_what, labels = f"{what}, {weights} weights", [file.parent.name for file in files]
+        rows = _rows(measured, len(files), [of_what, f"features differ by {off:.1g}"])
+        rows.append(episodes_case(features, labels, quick, of_what, sizes or {}, say))
         if weights == "published":
             rows.append(command_case(files, quick, what))
-    for row in rows:
-        say(f"{row['case']}: {row['ratio']:.1f}×; {row['notes']}")
+            say(f"{rows[-1]['case']}: {rows[-1]['ratio']:.1f}×; {rows[-1]['notes']}")
     return {"cases": rows, "machine": harness.machine()}
 
 
-def _distance(features: dict[str, Array]) -> float:
-    """The largest relative distance of our features from the script's."""
-    reference = features["script@1"]
-    off = max(float(np.linalg.norm(f - reference) / np.linalg.norm(reference)) for f in features.values())
-    if not off <= AGREE:
-        raise RuntimeError(f"our features differ from the script's by {off:.2g} of their norm")
-    return off
-
-
-def _rows(timings: dict[str, Timing], count: int, notes: list[str]) -> list[Row]:
-    script = better(timings, "script@")
-    rows = []
-    for which, words in (("first", "decode to vector"), ("again", "from the cache")):
-        ours = timings[f"ours, {which}"]
-        speed = f"{ours.ms / count:.1f} ms a picture, the script {script.ms / count:.1f}"
+def _rows(measured: Measured, count: int, notes: list[str]) -> list[Comparison]:
+    script, rows = better(measured.timings, "script@"), []
+    for which, words, peer, name in (
+        ("first", "decode to vector", "script@", "script"),
+        ("again", "from the cache", "ours, first", "ours, first time"),
+    ):
+        ours = f"ours, {which}"
+        ms = measured.timings[ours].ms / count
+        speed = f"{ms:.1f} ms a picture, the script {script.ms / count:.1f}"
         case = f"features of {count} pictures at 224, {words}"
-        peer = script if which == "first" else timings["ours, first"]
-        name = "script" if which == "first" else "ours, first time"
-        rows.append(comparison(case, name, ours, peer, AT_LEAST[which], [speed, *notes]))
+        rows.append(measured.row(case, peer, AT_LEAST[which], [speed, *notes], name, ours))
     return rows
 
 
@@ -255,8 +233,8 @@ def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> 
 
 
 def episodes_case(
-    features: Array, labels: Sequence[str], quick: bool, what: str, given: dict[str, int]
-) -> Row:
+    features: Array, labels: Sequence[str], quick: bool, what: str, given: dict[str, int], say: Say
+) -> Comparison:
     """A row: ours against the loop, each at its better number of threads."""
     fewest = int(np.unique(labels, return_counts=True)[1].min())
     queries = given.get("queries", min(QUERIES, fewest - SHOTS))
@@ -267,16 +245,15 @@ def episodes_case(
         spec["drawn"] = str(Path(folder, "drawn.npz"))
         np.save(spec["features"], features)
         write_episodes(labels, sizes, Path(spec["drawn"]))
-        sides = harness.each_on_threads(("ours", "scikit-learn"), spec, sorted({1, available_cores()}))
+        sides = harness.each_on_threads(("ours", WITHOUT_TORCH), spec, sorted({1, available_cores()}))
         scale = harness.peers_times(sizes["episodes"] / sizes["looped"])
-        with harness.started(sides, MODULE, environment=harness.limited) as both:
+        with harness.started(sides, __name__, say) as both:
             off = accuracy_gap(both.results, sizes["looped"])
-            turns = (2, 0.1, 0.0) if quick else (5, 1.0, harness.PATIENCE)
-            measured = harness.measured(both, *turns, scale=scale, warm=1)
+            measured = both.measured(quick, (2, 0.1), (5, 1.0), scale=scale, warm=1)
     mean = float(np.mean(both.results["ours@1"]))
     notes = [what, f"accuracy {100 * mean:.1f} %, that of the loop differs by {100 * off:.2g} points"]
     case = f"{sizes['episodes']:,} episodes on cached features, {WAYS}-way {sizes['shots']}-shot, logistic"
-    return measured.row(case, "scikit-learn", FASTER, notes)
+    return measured.row(case, WITHOUT_TORCH, FASTER, notes)
 
 
 def accuracy_gap(accuracies: dict[str, Array], looped: int) -> float:
@@ -334,7 +311,7 @@ def others_seconds() -> float | None:
     return None if everybody is None else everybody - sum(os.times()[:4])
 
 
-def command_case(files: Sequence[Path], quick: bool, what: str) -> Row:
+def command_case(files: Sequence[Path], quick: bool, what: str) -> Comparison:
     """A row: seconds of the command against those that are promised."""
     with tempfile.TemporaryDirectory() as folder:
         examples, new, truth = laid_out(files, Path(folder))
@@ -363,25 +340,9 @@ def command_case(files: Sequence[Path], quick: bool, what: str) -> Row:
     }
 
 
-class OwnPicturesWorker(Worker):
-    """A side of features, or of episodes on them."""
-
-    def prepare(self, spec: Spec) -> None:
-        """Scikit-learn's process is one without torch, whose threads would be in the way."""
-        if spec["side"] != "scikit-learn":
-            keep_freed_memory()
-
-    def setup(self, spec: Spec, result: str | None = None) -> Answer:
-        """Builds a side and runs it once."""
-        answer = super().setup(spec, result)
-        assert spec["side"] != "scikit-learn" or "torch" not in sys.modules
-        return answer
-
-
 def build(spec: Spec) -> Callable[[], Any]:
     """A side of features, or of episodes where features are given."""
     return episodes_side(spec) if "features" in spec else features_side(spec)
 
 
-if __name__ == "__main__":
-    serve(OwnPicturesWorker(build, np.asarray))
+WORKER = Worker(build, np.asarray)

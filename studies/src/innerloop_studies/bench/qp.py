@@ -4,9 +4,8 @@ All support vector machines are the same programmes from the same features: ours
 solver's one by one. Gram matrices are taken the same way on all sides. A general solver gives a gradient in
 them, from where it takes one more product of that size to the features; ours knows that it is of low rank.
 
-Run as a module (``python -m innerloop_studies.bench.qp``) it is the child process of one side. ``qpth`` takes
-part where it can be imported, which may be from a folder of its own: ``pip install --no-deps --target DIR
-qpth`` and then ``PYTHONPATH=DIR innerloop bench qp``.
+``qpth`` takes part where it can be imported, which may be from a folder of its own: ``pip install --no-deps
+--target DIR qpth`` and then ``PYTHONPATH=DIR innerloop bench qp``.
 """
 
 from __future__ import annotations
@@ -28,24 +27,23 @@ from innerloop.solvers.products import gram_matrix
 from innerloop.solvers.ridge import ridge_closed_form
 from innerloop.solvers.svm_dual import svm_coefficients, svm_heads
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Report, Row, Say
-from innerloop_studies.bench.worker import Spec, Worker, flat, serve
+from innerloop_studies.bench.harness import Comparison, Report, Say
+from innerloop_studies.bench.worker import Spec, Worker, flat
 
 TITLE = "8 heads of MetaOptNet and R2D2, forward and backward, against a general solver and a linear head"
 VERSION = 1
-MODULE = "innerloop_studies.bench.qp"
-Size = dict[str, float]
+Sizes = dict[str, float]
 """Arguments of :func:`drawn`."""
-SIZES: list[Size] = [
+SIZES: list[Sizes] = [
     {"tasks": 8, "shots": 5, "queries": 15, "dimensions": 640},
     {"tasks": 8, "shots": 15, "queries": 6, "dimensions": 16_000},
     {"tasks": 8, "shots": 15, "queries": 6, "dimensions": 640, "spread": 1.5},  # half of the bounds bind
 ]
-TINY: Size = {"tasks": 2, "shots": 2, "queries": 1, "dimensions": 30}
+TINY: Sizes = {"tasks": 2, "shots": 2, "queries": 1, "dimensions": 30}
 NAMES = {"qpth": "qpth, one by one", "dense": "dense interior point, one by one", "linear": "linear head"}
 
 
-class Part(NamedTuple):
+class HeadPart(NamedTuple):
     """What is measured: a title, who else does it, and the ratio that we promise."""
 
     title: str
@@ -55,13 +53,13 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "head": Part("SVM heads", ("qpth", "dense"), 10.0, True),
-    "programmes": Part("their quadratic programmes alone", ("qpth", "dense"), 10.0, True),
-    "ridge": Part("R2D2 heads", ("linear",), 0.5, False),
+    "head": HeadPart("SVM heads", ("qpth", "dense"), 10.0, True),
+    "programmes": HeadPart("their quadratic programmes alone", ("qpth", "dense"), 10.0, True),
+    "ridge": HeadPart("R2D2 heads", ("linear",), 0.5, False),
 }
 
 
-def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) -> Report:
+def run(quick: bool = False, say: Say = print, sizes: list[Sizes] | None = None) -> Report:
     """Heads of eight tasks at several sizes; whole, and the programmes alone."""
     if find_spec("qpth") is None:
         say("qpth is not installed: the general solver is a dense interior point of our own")
@@ -69,34 +67,34 @@ def run(quick: bool = False, say: Say = print, sizes: list[Size] | None = None) 
     return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
 
 
-def one_case(name: str, size: Size, quick: bool, say: Say) -> list[Row]:
+def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
     """Ours against every peer that is there, each at its better thread count."""
     part = PARTS[name]
     peers = [who for who in part.peers if who != "qpth" or find_spec("qpth") is not None]
     spec = {"part": name, "sizes": size}
     sides = harness.each_on_threads(("ours", *peers), spec, sorted({1, available_cores()}))
-    with harness.started(sides, MODULE, environment=harness.limited, say=say) as all_sides:
+    with harness.started(sides, __name__, say) as all_sides:
         agreed = []
         if part.same:
             agreed = [f"gradients agree to {harness.disagreement(all_sides.results, sides[0].name):.0e}"]
-        turns = (2, 0.3, 0.0) if quick else (5, 1.0, harness.PATIENCE / 9)  # nine cases share the patience
-        measured = harness.measured(all_sides, *turns)
+        shared = harness.PATIENCE / len(SIZES) / len(PARTS)
+        measured = all_sides.measured(quick, (2, 0.3), (5, 1.0), shared)
     title = f"{part.title}, {size['shots']}-shot, {size['dimensions']:,} features"
     title += ", many bound" if "spread" in size else ""
     rows = []
     for who in peers:
         mine, theirs = (harness.better(measured.timings, start).added_mb for start in ("ours", who))
         memory = f"on top of libraries and features {mine:.0f} MB against {theirs:.0f} MB"
-        row = measured.row(title, who, part.at_least, [*agreed, memory], NAMES[who])
-        say(f"{row['case']}: {row['ratio']:.2g}× {row['peer']}; {row['notes']}")
-        rows.append(row)
+        rows.append(measured.row(title, who, part.at_least, [*agreed, memory], NAMES[who]))
     return rows
 
 
 # ---- sides: one forward and backward pass over a few tasks ----
 
 C, WAYS = 0.1, 5
-SPREAD = 0.15  # of class means that overlap, against a spread of one within a class
+SPREAD = (
+    0.15  # of class means that overlap, against one within a class; of more, more coefficients are at bounds
+)
 
 Call = Callable[[], list[Tensor]]
 """One forward and backward pass; gives the gradients."""
@@ -114,10 +112,7 @@ class Features(NamedTuple):
 
 
 def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float = SPREAD) -> Features:
-    """Features like those of a network's last map after a leaky ReLU, around class means.
-
-    The further apart the means are, the more margins are not tight: their coefficients stand at bounds.
-    """
+    """Features like those of a network's last map after a leaky ReLU, around class means."""
     draw = torch.Generator().manual_seed(0)
     y, y_query = (torch.arange(WAYS).repeat(n) for n in (shots, queries))
     means = spread * torch.randn(tasks, WAYS, dimensions, generator=draw)
@@ -225,15 +220,12 @@ def _symmetric(gradient: Tensor) -> Tensor:
 
 
 def as_general(gram: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """The programme in a general solver's form: ½xᵀQx + pᵀx with Gx ≤ h and Ax = b; sample-major.
-
-    The ridge on ``Q`` is that of MetaOptNet's released code in size: without it ``Q`` may be singular.
-    """
+    """The programme in a general solver's form: ½xᵀQx + pᵀx with Gx ≤ h and Ax = b; sample-major."""
     n, eye = len(y), torch.eye(WAYS, dtype=torch.float64)
     hot = eye[y].flatten()
     whole = torch.eye(n * WAYS, dtype=torch.float64)
     sums = torch.kron(torch.eye(n, dtype=torch.float64), torch.ones(1, WAYS, dtype=torch.float64))
-    Q = torch.kron(gram.double(), eye) + 1e-8 * whole
+    Q = torch.kron(gram.double(), eye) + 1e-8 * whole  # MetaOptNet's ridge: without it Q may be singular
     return Q, -hot, whole, C * hot, sums, torch.zeros(n, dtype=torch.float64)
 
 
@@ -375,5 +367,4 @@ def interior_point(
     return x, slack, multiplier
 
 
-if __name__ == "__main__":
-    serve(Worker(build, flat, {"sizes": TINY}))
+WORKER = Worker(build, flat, {"sizes": TINY})

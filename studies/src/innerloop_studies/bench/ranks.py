@@ -1,17 +1,15 @@
 """A step on several processes: ranks, workers and threads side by side, and what hundreds of ranks cost.
 
-Run as a module (``python -m innerloop_studies.bench.ranks``) it is the child process of one side, which may
-lead further ranks; with an argument it is one of those that follow. Ranks meet as those of a run do, and
-exchange what those exchange, through the same :class:`~innerloop.training.execution.rank_group.RankGroup`.
+Every rank is a child process. Ranks meet as those of a run do, and exchange what those exchange, through the
+same :class:`~innerloop.training.execution.rank_group.RankGroup`.
 """
 
 from __future__ import annotations
 
-import json
+import atexit
 import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,28 +18,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from innerloop.core.child_processes import ends_with_parent, python_command, watch_parent
 from innerloop.core.ranks import Rank
 from innerloop.core.types import Batch, Buffers, Params
-from innerloop.experiment.ranks import END, announce, listen
 from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.rank_group import RankGroup, join, leave
 from innerloop.training.execution.ranks import across_ranks
 from innerloop_studies.bench import harness, maml, ranks_cost
-from innerloop_studies.bench.harness import Child, Report, Row, Say, Side, Timing, busy, comparison
+from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side
 from innerloop_studies.bench.ranks_cost import Exchange, Link, Step
-from innerloop_studies.bench.worker import Answer, Spec, keep_freed_memory, own_peak_mb, peak_mb, serve
+from innerloop_studies.bench.worker import Answer, Spec, keep_freed_memory, own_peak_mb, peak_mb
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "a MAML step on two ranks, worker processes and threads; the all-reduce; a model of its cost"
 VERSION = 1
-MODULE = "innerloop_studies.bench.ranks"
 AT_LEAST = 1.7
 """Times one rank that two ranks on two cores must reach."""
 AT_MOST = 0.05
@@ -66,11 +60,11 @@ class Share(NamedTuple):
     waited_s: float
 
 
-class Case(NamedTuple):
+class StepTimings(NamedTuple):
     """What was measured of one number of inner steps."""
 
-    rows: list[Row]
-    timings: dict[str, Timing]
+    rows: list[Comparison]
+    ms: dict[str, float]
     share: Share
     numbers: int
 
@@ -127,60 +121,50 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     }
 
 
-def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> Case:
+def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> StepTimings:
     """All ways with this many inner steps, against one rank."""
-    sides = sides_of(steps, sizes)
-    with harness.started(sides, MODULE, environment=_limits, say=say) as together:
+    with harness.started(sides_of(steps, sizes), __name__, say, child_of) as together:
         whole = {name: together.results[name] for name in (ONE, *PEERS)}
         off = harness.disagreement(whole, ONE)
-        turns = (3, 0.05, 0.0) if quick else (11, 0.5, None)
-        measured = harness.measured(together, *turns)
-        answer = together.children[TWO].ask("exchanges")
-    share = share_of_steps(answer["seconds"], answer["exchanges"])
-    remarks = [f"gradients differ by {off:.1g}", *busy(measured.bystanders)]
-    rows = [row_of(steps, name, measured.timings, share, remarks) for name in PEERS]
-    for row in rows:
-        say(f"{row['case']}: {row['ratio']:.2f}× {row['peer']}; {row['notes']}")
-    return Case(rows, measured.timings, share, len(whole[ONE]))
+        measured = together.measured(quick, (3, 0.05), (11, 0.5))
+        team = together.children[TWO]
+    share = share_of_steps(team.seconds, team.exchanges)
+    rows = [row_of(steps, name, measured, share, [f"gradients differ by {off:.1g}"]) for name in PEERS]
+    return StepTimings(rows, {name: one.ms for name, one in measured.timings.items()}, share, len(whole[ONE]))
 
 
-def row_of(steps: int, name: str, timings: dict[str, Timing], share: Share, remarks: Sequence[str]) -> Row:
+def row_of(steps: int, name: str, measured: Measured, share: Share, remarks: Sequence[str]) -> Comparison:
     """One way against one rank, with what exchanges take where there are some."""
-    ours, peer = timings[name], timings[ONE]
-    notes = list(remarks)
-    if name == TWO:
-        told = f"all-reduce {100 * share.exchange:.1f} % of a step (at most {100 * AT_MOST:.0f} %)"
-        notes.insert(0, f"{told}, waiting for the last rank {100 * share.waiting:.1f} %")
-    at_least = AT_LEAST if name == TWO else None
     case = f"{steps} step{'s' if steps > 1 else ''}, {name}"
-    row = comparison(case, ONE, ours, peer, at_least, notes)
-    if name == TWO:
-        row |= {"threads": f"{COUNT} × 1 / 1", "all_reduce_share": share.exchange, "at_most": AT_MOST}
-        row |= {"waiting_share": share.waiting}
-    return row
+    if name != TWO:
+        return measured.row(case, ONE, None, remarks, ours=name)
+    told = f"all-reduce {100 * share.exchange:.1f} % of a step (at most {100 * AT_MOST:.0f} %)"
+    notes = [f"{told}, waiting for the last rank {100 * share.waiting:.1f} %", *remarks]
+    row = measured.row(case, ONE, AT_LEAST, notes, ours=name)
+    row |= {"threads": f"{COUNT} × 1 / 1", "all_reduce_share": share.exchange, "at_most": AT_MOST}
+    return row | {"waiting_share": share.waiting}
 
 
 def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[Exchange], float]:
     """All-reduces alone, and seconds of all of a step but its tasks."""
-    base = {"workload": "conv", "steps": 1, "sizes": sizes, "part": "fixed"}
-    repeats, exchanges = 10 if quick else 60, []
-    counts = sorted({numbers, *SIZES})
-    with Child("exchanges", MODULE, harness.thread_limits(1)) as child:
-        alone = child.ask("parts", spec={**base, "ranks": 1}, numbers=[0], repeats=repeats)
-        for ranks in RANK_COUNTS:
-            spec = {**base, "ranks": ranks}
-            times = child.ask("parts", spec=spec, numbers=counts, repeats=repeats)["seconds"]
-            exchanges += [
-                Exchange(ranks, 4.0 * count, statistics.median(taken))
-                for count, taken in zip(counts, times, strict=True)
-            ]
-    return exchanges, statistics.median(alone["seconds"][0])
+    spec = {"workload": "conv", "steps": 1, "sizes": sizes}
+    repeats, exchanges, fixed = 10 if quick else 60, [], 0.0
+    for ranks in (1, *RANK_COUNTS):
+        with Team("exchanges", ranks, harness.thread_limits(1)) as team:
+            team.ask("fixed", spec=spec)
+            team.ask("block", repeats=3)  # warm
+            if ranks == 1:
+                fixed = statistics.median(team.ask("block", repeats=repeats)["seconds"])
+            for count in sorted({numbers, *SIZES}) if ranks > 1 else ():
+                taken = team.ask("block", repeats=repeats, numbers=count)["seconds"]
+                exchanges.append(Exchange(ranks, 4.0 * count, statistics.median(taken)))
+    return exchanges, fixed
 
 
-def model(case: Case, link: Link, fixed: float) -> dict[str, Any]:
+def model(case: StepTimings, link: Link, fixed: float) -> dict[str, Any]:
     """The cost model of a case: what it is made of, what it says of this machine, and of others."""
     timings = {TASKS: ONE, TASKS // 2: f"{SOME}{TASKS // 2}", 1: f"{SOME}1"}
-    task, rest = ranks_cost.task_and_fixed({n: case.timings[name].ms / 1e3 for n, name in timings.items()})
+    task, rest = ranks_cost.task_and_fixed({n: case.ms[name] / 1e3 for n, name in timings.items()})
     spread = case.share.waited_s / MEDIAN_GAP / math.sqrt(TASKS // COUNT)
     step = Step(task, max(0.0, rest) + fixed, spread, 4.0 * case.numbers)
     two = next(row for row in case.rows if row["case"].endswith(TWO))
@@ -192,10 +176,6 @@ def model(case: Case, link: Link, fixed: float) -> dict[str, Any]:
     }
 
 
-def _limits(side: Side) -> dict[str, str]:
-    return harness.thread_limits(1 if "ranks" in side.spec else side.spec["threads"])
-
-
 def figure(result: Report) -> Figure:
     """Speed-up at a fixed batch, and efficiency of one that grows."""
     from innerloop.report.plots.panels import panels_figure
@@ -203,15 +183,54 @@ def figure(result: Report) -> Figure:
     return panels_figure(ranks_cost.panels(result["models"]), width=5.2, height=4.0)
 
 
-# ---- ranks of this machine: what they are told is done by all, in step, and timed on each ----
+# ---- ranks of this machine: what they are asked is done by all, in step, and timed on each ----
 
 
-class Turn(NamedTuple):
-    """What a block of calls took: seconds of every call here, and of its exchange on every rank."""
+class Team:
+    """A child for every rank, all asked the same; answers are the first's, with what the others measured."""
 
-    seconds: list[float]
-    exchanges: list[list[float]]
-    peaks: list[float]
+    def __init__(self, name: str, ranks: int, environment: dict[str, str]) -> None:
+        self.seconds: list[float] = []
+        self.exchanges: list[list[float]] = [[] for _ in range(ranks)]
+        self.stack = ExitStack()
+        store = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="innerloop-team-")), "store")
+        children = [Child(f"{name}, rank {rank}", __name__, environment) for rank in range(ranks)]
+        self.children = [self.stack.enter_context(child) for child in children]
+        self.process = self.children[0].process
+        for rank, child in enumerate(self.children):
+            child.send("meet", rank=rank, size=ranks, store=str(store))
+        for child in self.children:
+            child.receive()
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(self, *failed: Any) -> None:
+        for child in self.children:
+            if child.process.stdin:
+                child.process.stdin.close()  # all end now
+        self.stack.__exit__(*failed)
+
+    def ask(self, do: str, **request: Any) -> Answer:
+        """One request to all ranks; of blocks, memory is added up and exchanges are kept by rank."""
+        for child in self.children:
+            child.send(do, **request)
+            request.pop("result", None)  # the first has written it
+        first, *others = answers = [child.receive() for child in self.children]
+        if do == "block":
+            first["peak_mb"] += sum(answer["own_mb"] for answer in others)
+            first["pids"] = [child.process.pid for child in self.children]
+            self.seconds += first["seconds"]
+            for kept, answer in zip(self.exchanges, answers, strict=True):
+                kept += answer["exchanges"]
+        return first
+
+
+def child_of(side: Side, module: str, environment: dict[str, str]) -> Child | Team:
+    """The process of a side, or its ranks."""
+    if "ranks" in side.spec:
+        return Team(side.name, side.spec["ranks"], environment)
+    return Child(side.name, module, environment)
 
 
 class Clock:
@@ -225,37 +244,6 @@ class Clock:
         start = time.perf_counter()
         self._inner(flat)
         self.spent += time.perf_counter() - start
-
-
-class Member:
-    """One rank: does what it is told, and times it."""
-
-    def __init__(self, group: RankGroup, spec: Spec) -> None:
-        keep_freed_memory()
-        torch.set_num_threads(1)
-        self.group, self.clock = group, Clock(group)
-        fixed = spec.get("part") == "fixed"
-        self.call: Callable[[], Any] = fixed_part(spec, group.size) if fixed else maml.build(spec)
-
-    def exchange(self, numbers: int) -> Callable[[], Any]:
-        """An all-reduce of this many floats, and nothing else."""
-        flat = torch.zeros(numbers)
-        return lambda: self.group.add_up(flat)
-
-    def block(self, repeats: int, numbers: int = 0) -> Turn:
-        """So many calls, which all ranks begin together; bare exchanges if ``numbers`` are given."""
-        call = self.exchange(numbers) if numbers else self.call
-        self.group.add_up(torch.zeros(1))
-        seconds, exchanges = [], []
-        for _ in range(repeats):
-            before, start = self.clock.spent, time.perf_counter()
-            call()
-            seconds.append(time.perf_counter() - start)
-            exchanges.append(self.clock.spent - before)
-        told = {"exchanges": torch.tensor(exchanges), "peak": torch.tensor(own_peak_mb(os.getpid()))}
-        everybody = self.group.gather({name: value.double() for name, value in told.items()})
-        by_rank = [part["exchanges"].tolist() for part in everybody]
-        return Turn(seconds, by_rank, [float(part["peak"]) for part in everybody])
 
 
 def fixed_part(spec: Spec, ranks: int) -> Callable[[], Any]:
@@ -279,118 +267,43 @@ def fixed_part(spec: Spec, ranks: int) -> Callable[[], Any]:
     return call
 
 
-class Team:
-    """The ranks of one spec, of which this process is the first; use as a context."""
+class RanksWorker(maml.GradientWorker):
+    """Answers like the worker of meta-gradients, perhaps as a rank among others that are asked the same."""
 
-    def __init__(self, ranks: int, spec: Spec) -> None:
-        self.ranks, self.spec = ranks, spec
-        self.processes: list[subprocess.Popen[bytes]] = []
+    group: RankGroup | None = None
 
-    def __enter__(self) -> Team:
-        self._folder = tempfile.TemporaryDirectory(prefix="innerloop-team-")
-        store = str(Path(self._folder.name) / "store")
+    def meet(self, rank: int, size: int, store: str) -> Answer:
+        """Meets the others."""
         if sys.platform == "linux":
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        environment = {**os.environ, **harness.thread_limits(1), **ends_with_parent()}
-        for rank in range(1, self.ranks):
-            told = json.dumps({"rank": rank, "size": self.ranks, "store": store, "spec": self.spec})
-            command = python_command("-m", MODULE, told)
-            # what they print must not be taken for an answer of this process
-            self.processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
-        self.group = join(Rank(0, self.ranks, 0, self.ranks, store=store))
-        self.member = Member(self.group, self.spec)
-        return self
+        self.group = join(Rank(rank, size, rank, size, store=store))
+        self.clock = Clock(self.group)
+        atexit.register(leave)
+        return {}
 
-    def block(self, repeats: int, numbers: int = 0) -> Turn:
-        """See :meth:`Member.block`, on all ranks."""
-        announce(self.group, {"kind": "block", "repeats": repeats, "numbers": numbers}, {})
-        return self.member.block(repeats, numbers)
+    def fixed(self, spec: Spec) -> Answer:
+        """Takes all of a step but its tasks for what is timed."""
+        assert self.group is not None
+        keep_freed_memory()
+        torch.set_num_threads(1)
+        self.call = fixed_part(spec, self.group.size)
+        return {}
 
-    def once(self) -> Any:
-        """One call on all ranks; what it gave here."""
-        announce(self.group, {"kind": "once"}, {})
-        return self.member.call()
-
-    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        try:
-            if failed is None:  # else they are out of step, and end when they lose the connection
-                announce(self.group, {"kind": END}, {})
-        finally:
-            leave()
-            for process in self.processes:
-                try:
-                    process.wait(timeout=10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-            self._folder.cleanup()
-
-
-def follow(told: Spec) -> None:
-    """A rank that does what the first announces."""
-    watch_parent()
-    group = join(Rank(told["rank"], told["size"], told["rank"], told["size"], store=told["store"]))
-    member = Member(group, told["spec"])
-    while (heard := listen(group)[0])["kind"] != END:
-        if heard["kind"] == "once":
-            member.call()
-        else:
-            member.block(heard["repeats"], heard["numbers"])
-    leave()
-
-
-class RanksWorker(maml.GradientWorker):
-    """Answers like the worker of meta-gradients, and leads the ranks of sides that have some."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stack = ExitStack()
-        self.team: Team | None = None
-        self.turns: list[Turn] = []
-
-    def setup(self, spec: Spec, result: str | None = None) -> Answer:
-        """Builds a side, runs it once, and writes its gradient to a file."""
-        if "ranks" not in spec:
-            return super().setup(spec, result)
-        maml.build({**spec, "sizes": maml.TINY[spec["workload"]], "ranks": 1})()  # counts as libraries
-        self.team = self.stack.enter_context(Team(spec["ranks"], spec))
-        self.empty_mb = peak_mb()
-        start = time.perf_counter()
-        gradients = self.team.once()
-        took = time.perf_counter() - start
-        if result and self.array:
-            np.save(result, self.array(gradients))
-        return {"first_call_s": took}
-
-    def block(self, repeats: int) -> Answer:
-        """Times single calls; of ranks also their exchanges, for :meth:`exchanges`."""
-        if self.team is None:
+    def block(self, repeats: int, numbers: int = 0) -> Answer:
+        """Times single calls, which all ranks begin together; bare all-reduces if ``numbers`` are given."""
+        if self.group is None:
             return super().block(repeats)
-        turn = self.team.block(repeats)
-        self.turns.append(turn)
-        pids = [os.getpid(), *(process.pid for process in self.team.processes)]
-        used = {"peak_mb": peak_mb() + sum(turn.peaks[1:]), "empty_mb": self.empty_mb}
-        return {"seconds": turn.seconds, **used, "pids": pids}
-
-    def exchanges(self) -> Answer:
-        """Of all calls that were timed: seconds of each, and of its exchange on every rank."""
-        by_rank = zip(*(turn.exchanges for turn in self.turns), strict=True)
-        return {
-            "seconds": [value for turn in self.turns for value in turn.seconds],
-            "exchanges": [[value for part in parts for value in part] for parts in by_rank],
-        }
-
-    def parts(self, spec: Spec, numbers: list[int], repeats: int) -> Answer:
-        """Seconds of each call of a team of its own, by ``numbers`` (:meth:`Member.block`)."""
-        with Team(spec["ranks"], spec) as team:
-            team.block(3)  # warm
-            return {"seconds": [team.block(repeats, count).seconds for count in numbers]}
+        flat, group = torch.zeros(numbers), self.group
+        call = (lambda: group.add_up(flat)) if numbers else self.call
+        group.add_up(torch.zeros(1))
+        seconds, exchanges = [], []
+        for _ in range(repeats):
+            before, start = self.clock.spent, time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+            exchanges.append(self.clock.spent - before)
+        memory = {"peak_mb": peak_mb(), "own_mb": own_peak_mb(os.getpid()), "empty_mb": self.empty_mb}
+        return {"seconds": seconds, "exchanges": exchanges, **memory}
 
 
-if __name__ == "__main__":
-    if sys.argv[1:]:
-        follow(json.loads(sys.argv[1]))
-    else:
-        leader = RanksWorker()
-        with leader.stack:
-            serve(leader)
+WORKER = RanksWorker()

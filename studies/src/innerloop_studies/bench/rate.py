@@ -5,18 +5,18 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+from torch import Tensor
+
+from innerloop.theory.rate.estimate import limit_moments
+from innerloop.theory.rate.moments import stream
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Child, Report, Say, thread_limits
-from innerloop_studies.bench.worker import Answer, Worker, peak_mb, serve
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from innerloop_studies.bench.worker import Answer, Worker, peak_mb
 
 TITLE = "the adaptation rate's estimator over 5,000 tasks, streamed, against sgemm and forming S"
 VERSION = 1
-MODULE = "innerloop_studies.bench.rate"
 
 TASKS, SAMPLES, DIM = 5000, 50, 2000
 CHUNKS = (2, 5, 10, 25)
@@ -28,38 +28,20 @@ SHARE = 0.5
 AGREE = 1e-10
 
 
-class Streamed(NamedTuple):
-    """The estimator over a stream: seconds, peak memory of its process, its value, and tasks at a time."""
-
-    seconds: float
-    peak_mb: float
-    rate: float
-    chunk: int
-
-
-class Formed(NamedTuple):
-    """The same by forming S: tasks, seconds of ours and of that, and how far the two values differ."""
-
-    tasks: int
-    ours: float
-    peer: float
-    difference: float
-
-
 def run(quick: bool = False, say: Say = print) -> Report:
     """Eq. 3.3 on 5,000 tasks of 50 samples, 2,000 features, made chunk by chunk; S formed on 20."""
     tasks = 200 if quick else TASKS
-    rounds = [Streamed(**_child("streamed", tasks)) for _ in range(1 if quick else 3)]
+    rounds = [_child("streamed", tasks) for _ in range(1 if quick else 3)]
     machine = harness.machine(patience=0 if quick else None)
-    seconds = statistics.median(each.seconds for each in rounds)
+    seconds = statistics.median(each["seconds"] for each in rounds)
     gflops = flops(tasks) / seconds / 1e9
     share = gflops / machine["sgemm_gflops"]["1"]
-    peak = max(each.peak_mb for each in rounds)
+    peak = max(each["peak_mb"] for each in rounds)
     say(f"{tasks} tasks: {seconds:.2f} s, {gflops:.0f} GFLOP/s, {share:.0%} of sgemm, {peak:.0f} MB")
-    formed = Formed(**_child("formed", 2 if quick else CHECKED))
-    say(f"forming S on {formed.tasks} tasks in float64: relative difference {formed.difference:.1g}")
-    if formed.difference > AGREE:
-        raise RuntimeError(f"the Gram form and forming S differ by {formed.difference:.2g}")
+    formed = _child("formed", 2 if quick else CHECKED)
+    say(f"forming S on {formed['tasks']} tasks in float64: relative difference {formed['difference']:.1g}")
+    if formed["difference"] > AGREE:
+        raise RuntimeError(f"the Gram form and forming S differ by {formed['difference']:.2g}")
     return {
         "machine": machine,
         "cases": [
@@ -73,17 +55,17 @@ def run(quick: bool = False, say: Say = print) -> Report:
                 "threads": "1",
                 "repeats": len(rounds),
                 "notes": f"promised: at least {SHARE:.0%} of sgemm and below {MEMORY_MB:.0f} MB; "
-                f"making the features is not counted; {rounds[0].chunk} tasks at a time",
+                f"making the features is not counted; {rounds[0]['chunk']} tasks at a time",
             },
             {
-                "case": f"eq. 3.3, {formed.tasks} tasks, float64",
+                "case": f"eq. 3.3, {formed['tasks']} tasks, float64",
                 "peer": "forming S",
-                "ours_ms": formed.ours * 1e3,
-                "peer_ms": formed.peer * 1e3,
-                "ratio": formed.peer / formed.ours,
+                "ours_ms": formed["ours"] * 1e3,
+                "peer_ms": formed["peer"] * 1e3,
+                "ratio": formed["peer"] / formed["ours"],
                 "threads": "1",
                 "repeats": 1,
-                "notes": f"the two values differ by {formed.difference:.1g}",
+                "notes": f"the two values differ by {formed['difference']:.1g}",
             },
         ],
     }
@@ -96,7 +78,7 @@ def flops(tasks: int) -> float:
 
 def _child(what: str, tasks: int) -> Answer:
     """What one side gives in a process of its own, so that its peak memory is its own."""
-    with Child(f"bench rate: {what}", MODULE, thread_limits(1)) as child:
+    with Child(f"bench rate: {what}", __name__, thread_limits(1)) as child:
         return child.ask(what, tasks=tasks)
 
 
@@ -104,31 +86,35 @@ class RateWorker(Worker):
     """Measures one side."""
 
     def streamed(self, tasks: int) -> Answer:
-        """The estimator over a stream."""
-        return _streamed(tasks)._asdict()
+        """The estimator over a stream: seconds, peak memory, its value, and tasks at a time."""
+        torch.set_num_threads(1)
+        trial = min(100, tasks)
+        chunk = min(CHUNKS, key=lambda size: min(_pass(trial, size)[0] for _ in range(2)))
+        seconds, rate = _pass(tasks, chunk)
+        return {"seconds": seconds, "peak_mb": peak_mb(), "rate": rate, "chunk": chunk}
 
     def formed(self, tasks: int) -> Answer:
-        """The same by forming S."""
-        return _formed(tasks)._asdict()
-
-
-def _streamed(tasks: int) -> Streamed:
-    import torch
-
-    torch.set_num_threads(1)
-    trial = min(100, tasks)
-    chunk = min(CHUNKS, key=lambda size: min(_pass(trial, size)[0] for _ in range(2)))
-    seconds, rate = _pass(tasks, chunk)
-    return Streamed(seconds, peak_mb(), rate, chunk)
+        """The same by forming S: seconds of ours and of that, and how far the two values differ."""
+        torch.set_num_threads(1)
+        made = torch.Generator().manual_seed(0)
+        x = torch.randn(tasks, SAMPLES, DIM, generator=made, dtype=torch.float64)
+        start = time.perf_counter()
+        ours = limit_moments(x).rate
+        took = time.perf_counter() - start
+        start = time.perf_counter()
+        above = below = 0.0
+        for phi in x:
+            s = phi.T @ phi
+            square = s @ s
+            above += float(torch.trace(square))
+            below += float((square * s).sum())
+        peer = SAMPLES * above / (2 * below)
+        seconds = {"ours": took, "peer": time.perf_counter() - start}
+        return {"tasks": tasks, **seconds, "difference": abs(ours / peer - 1)}
 
 
 def _pass(tasks: int, chunk: int) -> tuple[float, float]:
     """Seconds of the estimator alone over ``tasks`` tasks, and its value; each chunk is made just before."""
-    import torch
-
-    from innerloop.theory.rate.estimate import limit_moments
-    from innerloop.theory.rate.moments import stream
-
     spent = 0.0
 
     def chunks() -> Iterator[tuple[Tensor]]:
@@ -146,27 +132,4 @@ def _pass(tasks: int, chunk: int) -> tuple[float, float]:
     return time.perf_counter() - start - spent, rate
 
 
-def _formed(tasks: int) -> Formed:
-    import torch
-
-    from innerloop.theory.rate.estimate import limit_moments
-
-    torch.set_num_threads(1)
-    made = torch.Generator().manual_seed(0)
-    x = torch.randn(tasks, SAMPLES, DIM, generator=made, dtype=torch.float64)
-    start = time.perf_counter()
-    ours = limit_moments(x).rate
-    took = time.perf_counter() - start
-    start = time.perf_counter()
-    above = below = 0.0
-    for phi in x:
-        s = phi.T @ phi
-        square = s @ s
-        above += float(torch.trace(square))
-        below += float((square * s).sum())
-    peer = SAMPLES * above / (2 * below)
-    return Formed(tasks, took, time.perf_counter() - start, abs(ours / peer - 1))
-
-
-if __name__ == "__main__":
-    serve(RateWorker())
+WORKER = RateWorker()

@@ -1,7 +1,4 @@
-"""A supervised training step of ResNet-12, 32×32, batch 64: ours against eager float32 modules.
-
-Run as a module (``python -m innerloop_studies.bench.resnet``) it is the child process of one side.
-"""
+"""A supervised training step of ResNet-12, 32×32, batch 64: ours against eager float32 modules."""
 
 from __future__ import annotations
 
@@ -26,12 +23,11 @@ from innerloop.nets.resnet12 import SLOPE, WIDTHS, resnet12
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Report, Row, Say, Side, Timing, better, busy, comparison
-from innerloop_studies.bench.worker import Answer, Spec, Worker, serve
+from innerloop_studies.bench.harness import Array, Comparison, Measured, Report, Say, Side
+from innerloop_studies.bench.worker import Answer, Spec, Worker
 
 TITLE = "a training step of ResNet-12, 32×32, batch 64, against eager float32"
 VERSION = 1
-MODULE = "innerloop_studies.bench.resnet"
 CLASSES = 64
 AT_LEAST = 1.9
 AGREE = {"float32": 0.03, "bfloat16": 0.5}
@@ -56,7 +52,7 @@ class Layer(nn.Conv2d):
         return self.norm(F.conv2d(x, self.weight, padding=self.weight.shape[-1] // 2))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """As everybody writes it."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -77,7 +73,7 @@ class ResNet12(nn.Module):
     def __init__(self, widths: Sequence[int], channels: int = 3, classes: int = CLASSES) -> None:
         super().__init__()
         for i, (inputs, outputs) in enumerate(itertools.pairwise([channels, *widths])):
-            self.add_module(f"block{i}", Block(inputs, outputs))
+            self.add_module(f"block{i}", ResidualBlock(inputs, outputs))
         self.head = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -275,36 +271,33 @@ def run(
         Side("eager, channels last", {**plain, "channels_last": True, "threads": cores}),
         Side("ours", {"side": "ours", "precision": precision, "threads": cores, **sizes}),
     ]
-    with harness.started(sides, MODULE) as both:
+    with harness.started(sides, __name__, say) as both:
         remark = str(both.answers["ours"]["remark"])
         say(f"ours in {remark}")
         used = remark.partition(":")[0]
         off = distance(both.results, used)
-        measured = harness.measured(both, *((3, 1.0, 0.0) if quick else (5, 2.0, harness.PATIENCE)))
+        measured = both.measured(quick, (3, 1.0), (5, 2.0))
         steps, seeds = sizes.get("steps", 20 if quick else 80), 2 if quick else 5
         asked = {"threads": cores, "precision": used, "steps": steps, "seeds": seeds}
         trained = ShortTraining(**both.children["ours"].ask("accuracy", **asked))
-    notes = [f"gradients differ by {off:.1g}", remark, str(trained), *busy(measured.bystanders)]
-    return {"cases": table(measured.timings, notes), "machine": harness.machine()}
+    notes = [f"gradients differ by {off:.1g}", remark, str(trained)]
+    return {"cases": table(measured, notes), "machine": harness.machine()}
 
 
-def distance(gradients: dict[str, harness.Array], precision: str) -> float:
+def distance(gradients: dict[str, Array], precision: str) -> float:
     """Of our gradient from eager float32's, relative."""
-    reference = next(iter(gradients.values()))
-    off = float(np.linalg.norm(gradients["ours"] - reference) / np.linalg.norm(reference))
-    if not off <= AGREE[precision]:
-        raise RuntimeError(f"our gradient differs from eager float32's by {off:.2g} of its norm")
-    return off
+    reference = next(iter(gradients))
+    both = {name: gradients[name] for name in (reference, "ours")}
+    return harness.disagreement(both, reference, AGREE[precision], "gradients")
 
 
-def table(timings: dict[str, Timing], notes: list[str]) -> list[Row]:
+def table(measured: Measured, notes: list[str]) -> list[Comparison]:
     """Ours against eager float32 at its better thread count, and against the same channels-last."""
-    case, ours, last = "ResNet-12 step, 32×32, batch 64", timings["ours"], "eager, channels last"
+    case = "ResNet-12 step, 32×32, batch 64"
     return [
-        comparison(case, "eager", ours, better(timings, "eager@"), AT_LEAST, notes),
-        comparison(case, last, ours, timings[last], None, notes),
+        measured.row(case, "eager@", AT_LEAST, notes, "eager"),
+        measured.row(case, "eager, channels last", None, notes),
     ]
 
 
-if __name__ == "__main__":
-    serve(ResnetWorker())
+WORKER = ResnetWorker()

@@ -1,7 +1,4 @@
-"""Scores of architectures against the released manner: a kernel, regions, a round; and whole searches.
-
-Run as a module (``python -m innerloop_studies.bench.search``) it is the child process of one side.
-"""
+"""Scores of architectures against the released manner: a kernel, regions, a round; and whole searches."""
 
 from __future__ import annotations
 
@@ -38,17 +35,16 @@ from innerloop.nets.cells.genotype import EDGES, KINDS, OPERATORS, Choices, all_
 from innerloop.nets.cells.operators import reduction_places
 from innerloop.nets.cells.operators import stack as stacked
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Child, Report, Row, Say, limited, thread_limits
+from innerloop_studies.bench.harness import Child, Comparison, Report, Say, thread_limits
 from innerloop_studies.bench.search_modules import CellModule, has_opacus, released_kernel, released_regions
-from innerloop_studies.bench.worker import Answer, Spec, Worker, flat, serve
+from innerloop_studies.bench.worker import Answer, Spec, Worker, flat
 
 TITLE = "scores of architectures against per-sample gradients, a round of a search, and whole searches"
 VERSION = 1
-MODULE = "innerloop_studies.bench.search"
 SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
 
 
-class Part(NamedTuple):
+class ScorePart(NamedTuple):
     """What is measured."""
 
     title: str
@@ -58,10 +54,10 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "kernel": Part("one kernel of the supernet, 30 pictures", 2.0, ((1,), (1,)), (5, 2)),
-    "regions": Part("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (3, 1)),
-    "regions, float32": Part("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (7, 2)),
-    "round": Part("a round of candidates, all cores", 6.0, ((1,), (0,)), (3, 1)),
+    "kernel": ScorePart("one kernel of the supernet, 30 pictures", 2.0, ((1,), (1,)), (5, 2)),
+    "regions": ScorePart("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (3, 1)),
+    "regions, float32": ScorePart("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (7, 2)),
+    "round": ScorePart("a round of candidates, all cores", 6.0, ((1,), (0,)), (3, 1)),
 }
 
 
@@ -86,7 +82,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
 
 
-def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> Row:
+def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> Comparison:
     """Ours against the released manner."""
     part, cores = PARTS[name], available_cores()
     spec = {"part": name, "sizes": sizes}
@@ -95,26 +91,24 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
         for who, counts in zip(("ours", "peer"), part.threads, strict=True)
         for side in harness.each_on_threads([who], spec, sorted({count or cores for count in counts}))
     ]
-    with harness.started(sides, MODULE, environment=limited, say=say) as both:
+    with harness.started(sides, __name__, say) as both:
         off = harness.disagreement(both.results, sides[-1].name)
         if name in PAIRS and off:
             raise RuntimeError(f"counts of regions differ by {off:.2g}")
-        patience = 0.0 if quick else harness.PATIENCE
-        measured = harness.measured(both, part.rounds[quick], 0.2, patience, warm=1)
+        many, few = ((rounds, 0.2) for rounds in part.rounds)
+        measured = both.measured(quick, few, many, warm=1)
     if name in PAIRS:
         about, notes = f"{sizes['crops']:,} crops", ["identical counts"]
     else:
         about = _described(sizes)
         notes = [f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"]
     if name == "round":
-        few = sizes["candidates"]
+        tried = sizes["candidates"]
         notes.append(
-            f"{few} candidates of the first round's 126, and the network they are compared with: measured "
-            f"{few} times as released and once by us, where a whole round has 126 candidates for that once"
+            f"{tried} candidates of the first round's 126, and the network they are compared with: measured "
+            f"{tried} times as released and once by us, where a whole round has 126 candidates for that once"
         )
-    row = measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, PAIRS.get(name, peer))
-    say(f"{row['case']}: {row['ratio']:.1f}× {row['peer']}; {row['notes']}")
-    return row
+    return measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, PAIRS.get(name, peer))
 
 
 def _described(sizes: dict[str, int]) -> str:
@@ -195,18 +189,14 @@ def candidates(sizes: dict[str, int]) -> list[Choices]:
 
 
 def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
-    """MetaNTK's condition number and the regions of some candidates of the first round, and of none removed.
-
-    Ours measures the network without a removal once, in one process per core. As released, it is measured
-    beside every candidate, one network after the other, each on all cores.
-    """
+    """MetaNTK's condition number and the regions of some candidates of the first round and of the whole."""
     few = candidates(sizes)
-    if ours:
+    if ours:  # the network without a removal once, in one process per core
         return _our_round(few, sizes)
     pairs = [_both(all_choices(), sizes), *(_both(each, sizes) for each in few)]
     draw = noise_draw(0, sizes["side"], sizes["crops"])
 
-    def released() -> Tensor:
+    def released() -> Tensor:  # beside every candidate, one network after the other, each on all cores
         scores = []
         for one in pairs[1:]:
             whole = _released_scores(*pairs[0], draw)
@@ -298,15 +288,15 @@ class Robust(NamedTuple):
     notes: str
 
 
-def robust(sizes: dict[str, int], quick: bool, say: Say) -> Row:
+def robust(sizes: dict[str, int], quick: bool, say: Say) -> Comparison:
     """A robust search on pictures of noise, in a process of its own."""
-    with Child("a robust search", MODULE, thread_limits(1)) as child:
+    with Child("a robust search", __name__, thread_limits(1)) as child:
         measured = Robust(**child.ask("whole", sizes=sizes, quick=quick))
     case = f"a robust search, {_described(sizes)}"
     return _row(case, measured.seconds, ROBUST_MINUTES, measured.notes, say)
 
 
-def glyphs(say: Say) -> Row:
+def glyphs(say: Say) -> Comparison:
     """The whole command on the embedded glyphs: shortlist, pilot and page."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -324,7 +314,7 @@ def glyphs(say: Say) -> Row:
     return _row(case, seconds, GLYPHS_MINUTES, "from the command line to its end", say)
 
 
-def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Row:
+def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Comparison:
     say(f"{case}: {seconds / 60:.1f} minutes; {notes}")
     return {
         "case": case,
@@ -357,15 +347,12 @@ def robust_seconds(sizes: dict[str, int], quick: bool) -> Robust:
 
 
 def whole_in_first_candidates(budget: float) -> float:
-    """What a search by pruning takes, in measurements of its first round.
-
-    An edge has 7 operators at first and one less after every round; a measurement takes time in proportion.
-    """
+    """What a search by pruning takes, in measurements of its first round."""
+    # an edge has 7 operators at first and one less after every round; a measurement takes time in proportion
     edges, most = len(EDGES) * len(KINDS), len(OPERATORS)
     rounds = sum(edges * left * left / most for left in range(2, most + 1))
     at_the_end = 14 / most  # edges of the nodes that have more than two
     return budget * (rounds + at_the_end)
 
 
-if __name__ == "__main__":
-    serve(SearchWorker(build, lambda answer: flat([answer])))
+WORKER = SearchWorker(build, lambda answer: flat([answer]))

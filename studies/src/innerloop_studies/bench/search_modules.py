@@ -201,11 +201,9 @@ def released_kernel(module: nn.Module) -> Callable[[Tensor], Tensor]:
 def released_regions(
     module: nn.Module, batches: tuple[Tensor, ...], precision: torch.dtype = torch.float32
 ) -> float:
-    """Every input counts one over how many share its pattern, by a matrix of pairs.
-
-    The released code multiplies in half precision, which is made for other processors than a CPU; float32
-    counts the same and is the faster peer here.
-    """
+    """Every input counts one over how many share its pattern, by a matrix of pairs."""
+    # the released code multiplies in half precision, which is made for other processors than a CPU: float32
+    # counts the same and is the faster peer here
     seen: list[Tensor] = []
     hooks = [
         layer.register_forward_hook(lambda _, __, out: seen.append(out.detach()))

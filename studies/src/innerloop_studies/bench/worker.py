@@ -1,7 +1,7 @@
 """The child process of a benchmark, and what a process and the machine are seen to use.
 
-A worker reads a line of JSON, does it, and answers with a line of JSON. Run as a module it only describes the
-machine; benchmarks run workers of their own.
+A worker reads a line of JSON, does it, and answers with a line of JSON: ``python -m
+innerloop_studies.bench.worker MODULE`` serves the ``WORKER`` that the module of a benchmark has.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -21,6 +22,8 @@ Answer = dict[str, Any]
 """What a child process answers."""
 QUIET = 0.1
 """Cores that others may keep busy while we measure."""
+WITHOUT_TORCH = "scikit-learn"
+"""The side whose process does not load torch, whose threads would be in its way."""
 
 
 # ---- the machine, and who else is using it ----
@@ -130,11 +133,8 @@ def wait_for_quiet(deadline: float, look: float = 0.2) -> None:
 
 
 def peak_mb() -> float:
-    """Peak resident memory of this process, in MB (2²⁰ bytes).
-
-    From the kernel's ``VmHWM`` where there is one: ``ru_maxrss`` also remembers the parent's memory.
-    """
-    status = Path("/proc/self/status")
+    """Peak resident memory of this process, in MB (2²⁰ bytes)."""
+    status = Path("/proc/self/status")  # ru_maxrss also remembers the parent's memory
     if status.exists():
         return _kilobytes(status, "VmHWM:") / 1024
     import resource
@@ -157,11 +157,7 @@ def _kilobytes(file: Path, *names: str) -> float:
 
 
 def peak_with_workers_mb() -> float:
-    """Peak memory of this process and of those that it has started, each page counted once.
-
-    What a worker shares with us (libraries and data that it was forked with, parameters and tasks) is ours:
-    of its own it has the rest of its peak.
-    """
+    """Peak memory of this process and of those it has started; what is shared with them is counted once."""
     return peak_mb() + sum(own_peak_mb(pid) for pid in worker_pids()[1:])
 
 
@@ -173,13 +169,11 @@ def worker_pids() -> list[int]:
 
 
 def keep_freed_memory() -> None:
-    """Lets all sides alike keep the memory they free.
-
-    glibc returns it to the system at once until it has seen one large block freed. Getting the pages back
-    costs a fifth of the time of a convolutional step on some machines, and at random: ratios would blur.
-    """
+    """Lets all sides alike keep the memory they free."""
     import torch
 
+    # glibc returns it at once until it has seen one large block freed. Getting the pages back costs a fifth
+    # of the time of a convolutional step on some machines, and at random: ratios would blur
     block = torch.empty(32 * 2**20 - 2**16, dtype=torch.uint8)  # never touched, so it takes no memory
     del block
 
@@ -198,8 +192,8 @@ class Worker:
     """What a child can be asked to do: a method for every request.
 
     ``build`` makes the side of a specification, a function whose calls are timed; ``array`` makes of what a
-    call gives what is compared with other sides. ``small`` are settings at which a side is called first, so
-    that what it imports counts as a library.
+    call gives what is compared with other sides. With settings ``small`` a side is called first, so that what
+    it imports counts as a library.
     """
 
     def __init__(
@@ -219,6 +213,7 @@ class Worker:
         if self.small is not None:
             self.build({**spec, **self.small})()
         self.call, self.empty_mb = self.build(spec), peak_mb()
+        assert spec["side"] != WITHOUT_TORCH or "torch" not in sys.modules
         start = time.perf_counter()
         outcome = self.call()
         took = time.perf_counter() - start
@@ -228,9 +223,10 @@ class Worker:
             np.save(result, self.array(outcome))
         return {"first_call_s": took, **self.remarks(outcome)}
 
-    def prepare(self, spec: Spec) -> None:  # noqa: ARG002
+    def prepare(self, spec: Spec) -> None:
         """What is done before a side is built."""
-        keep_freed_memory()
+        if spec["side"] != WITHOUT_TORCH:
+            keep_freed_memory()
 
     def remarks(self, outcome: Any) -> Answer:  # noqa: ARG002
         """What the answer says of the first call beside its time."""
@@ -259,11 +255,15 @@ class Worker:
         return dict(describe())
 
 
-def serve(worker: Worker) -> None:
-    """Answers until standard input ends."""
+WORKER = Worker()
+
+
+def serve(module: str) -> None:
+    """Answers for the worker of a module until standard input ends."""
     # whatever libraries print must not be taken for an answer
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    worker = import_module(module).WORKER
     for line in sys.stdin:
         request = json.loads(line)
         answer = getattr(worker, request.pop("do"))(**request)
@@ -272,4 +272,4 @@ def serve(worker: Worker) -> None:
 
 
 if __name__ == "__main__":
-    serve(Worker())
+    serve(sys.argv[1])

@@ -40,7 +40,7 @@ HEADING = {
 }
 
 
-class Ended(NamedTuple):
+class InnerSolution(NamedTuple):
     """Where the steps of one task ended: how far from a solution, on what ground, and what it is worth."""
 
     residual: float
@@ -50,7 +50,7 @@ class Ended(NamedTuple):
     accuracy: float
 
 
-def ended(parts: Parts, task: Task, problem: Proximal) -> Ended:
+def solve_task(parts: Parts, task: Task, problem: Proximal) -> InnerSolution:
     """Solves the inner problem of one task, and looks around."""
     network, buffers = parts.network, parts.buffers
     loss = il.get_loss(parts.recipe.inner.loss)
@@ -62,7 +62,7 @@ def ended(parts: Parts, task: Task, problem: Proximal) -> Ended:
         outputs, _ = predictor(network)(adapted, task.x_query)
     right = (outputs.argmax(-1) == task.y_query).double().mean()
     support = float(inner(solved.moved).detach())
-    return Ended(float(solved.residual), support, largest, smallest, float(right))
+    return InnerSolution(float(solved.residual), support, largest, smallest, float(right))
 
 
 def eigenvalue(inner: InnerLoss, at: Params, which: str) -> float:
@@ -80,9 +80,9 @@ def eigenvalue(inner: InnerLoss, at: Params, which: str) -> float:
     return float(eigsh(operator, k=1, which=which, v0=start, tol=1e-2, return_eigenvectors=False)[0])
 
 
-def measured(parts: Parts, tasks: Sequence[Task], penalty: float, steps: int, lr: float) -> dict[str, Any]:
+def measure(parts: Parts, tasks: Sequence[Task], penalty: float, steps: int, lr: float) -> dict[str, Any]:
     """One line of the table: least and largest value over the tasks, and the mean accuracy."""
-    each = [ended(parts, task, Proximal(penalty, lr, steps, sgd())) for task in tasks]
+    each = [solve_task(parts, task, Proximal(penalty, lr, steps, sgd())) for task in tasks]
     ranges = {name: [f(getattr(one, name) for one in each) for f in (min, max)] for name in HEADING}
     right = sum(one.accuracy for one in each) / len(each)
     return {"penalty": penalty, "steps": steps, "lr": lr, **ranges, "accuracy": right}
@@ -114,7 +114,7 @@ def main() -> None:
     given = parser.parse_args()
     parts = build(il.load_recipe(RECIPE))
     tasks = [parts.data.validation.episode(number) for number in range(given.tasks)]
-    rows = [measured(parts, tasks, *setting) for setting in SETTINGS]
+    rows = [measure(parts, tasks, *setting) for setting in SETTINGS]
     told = json.dumps({"rows": rows, "settings": {"tasks": given.tasks}}) if given.json else table(rows)
     sys.stdout.write(f"{told}\n")
 

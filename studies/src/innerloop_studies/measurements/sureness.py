@@ -42,7 +42,7 @@ TASKS, SURE = 600, 200
 WAYS, SHOTS, QUERIES = 5, 5, 15
 
 
-class Pictures(NamedTuple):
+class PictureSet(NamedTuple):
     """Some classes of a set, equally many pictures of each, class after class."""
 
     title: str
@@ -50,29 +50,29 @@ class Pictures(NamedTuple):
     classes: int
 
 
-def tiny_imagenet(file: Path, classes: int, each: int) -> Pictures:
+def tiny_imagenet(file: Path, classes: int, each: int) -> PictureSet:
     """Photographs of Tiny-ImageNet, 64×64."""
     of, _, files = zip(*photographs(file, classes, each), strict=True)
     pictures = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in files]
-    return Pictures("Tiny-ImageNet (64×64 photographs)", pictures, len(set(of)))
+    return PictureSet("Tiny-ImageNet (64×64 photographs)", pictures, len(set(of)))
 
 
-def omniglot(file: Path, classes: int, each: int) -> Pictures:
+def omniglot(file: Path, classes: int, each: int) -> PictureSet:
     """Characters of Vinyals' test classes, dark on white as they are drawn."""
     with np.load(file) as table:
         images, test = table["images"], table["vinyals_test"]
     chosen = np.asarray(test)[evenly(len(test), classes)]
     drawings = 255 - images.reshape(-1, 20, 28, 28)[chosen][:, :each]
-    return Pictures("Omniglot (28×28 characters)", list(drawings.reshape(-1, 28, 28)), len(chosen))
+    return PictureSet("Omniglot (28×28 characters)", list(drawings.reshape(-1, 28, 28)), len(chosen))
 
 
-def quick_draw(file: Path, classes: int, each: int) -> Pictures:
+def quick_draw(file: Path, classes: int, each: int) -> PictureSet:
     """Drawings of Quick Draw, dark on white."""
     with np.load(file) as table:
         images = table["images"]
     images = images.reshape(-1, 100, 28, 28)
     drawings = 255 - images[evenly(len(images), classes)][:, :each]
-    return Pictures("Quick Draw (28×28 drawings)", list(drawings.reshape(-1, 28, 28)), len(drawings))
+    return PictureSet("Quick Draw (28×28 drawings)", list(drawings.reshape(-1, 28, 28)), len(drawings))
 
 
 SETS = {REAL: tiny_imagenet, "omniglot_28.npz": omniglot, "quickdraw_28.npz": quick_draw}
@@ -83,7 +83,7 @@ def evenly(there: int, wanted: int) -> Array:
     return np.linspace(0, there - 1, min(wanted, there)).astype(int)
 
 
-def source_of(pictures: Pictures) -> ImageSource:
+def source_of(pictures: PictureSet) -> ImageSource:
     """Which row is of which class."""
     starts = np.arange(pictures.classes + 1) * (len(pictures.pictures) // pictures.classes)
     names, splits = tuple(map(str, range(pictures.classes))), {"test": np.arange(pictures.classes)}
@@ -91,7 +91,7 @@ def source_of(pictures: Pictures) -> ImageSource:
     return ImageSource(pictures.title, nothing, starts, names, splits, None, (), NumberedFiles("{row}"), "")
 
 
-class Task(NamedTuple):
+class TaskOutcome(NamedTuple):
     """What was said in one task, and what was true."""
 
     promised: float
@@ -105,7 +105,7 @@ class Task(NamedTuple):
     labels: Array
 
 
-class Size(NamedTuple):
+class TaskSize(NamedTuple):
     """Of a task: classes, examples of each, and queries of each."""
 
     ways: int
@@ -113,7 +113,7 @@ class Size(NamedTuple):
     queries: int
 
 
-def one_task(features: Array, of: Array, size: Size, draw: np.random.Generator) -> Task:
+def one_task(features: Array, of: Array, size: TaskSize, draw: np.random.Generator) -> TaskOutcome:
     """Some classes from some examples each; queries of them, and pictures of as many other classes."""
     ways, shots, queries = size
     classes = draw.permutation(np.unique(of))[: 2 * ways]
@@ -129,7 +129,7 @@ def one_task(features: Array, of: Array, size: Size, draw: np.random.Generator) 
     assert model.expected_ is not None
     promise = model.expected_.accuracy
     reached = float((after.argmax(1) == labels).mean())
-    return Task(
+    return TaskOutcome(
         promise.value,
         float(promise.low <= reached <= promise.high),
         float(reached < promise.low),
@@ -143,11 +143,11 @@ def one_task(features: Array, of: Array, size: Size, draw: np.random.Generator) 
 
 
 def error_of(
-    tasks: list[Task], which: str, draw: np.random.Generator, again: int = 200
+    tasks: list[TaskOutcome], which: str, draw: np.random.Generator, again: int = 200
 ) -> tuple[float, float]:
     """Expected calibration error over all queries, and half the width of its interval."""
 
-    def of(some: list[Task]) -> float:
+    def of(some: list[TaskOutcome]) -> float:
         shares = np.concatenate([getattr(task, which) for task in some])
         labels = np.concatenate([task.labels for task in some])
         return calibration_error(torch.from_numpy(shares), torch.from_numpy(labels))
@@ -157,7 +157,7 @@ def error_of(
     return of(tasks), float(high - low) / 2
 
 
-def measured(backbone: Backbone, pictures: Pictures, wanted: Size) -> dict[str, dict[str, float]]:
+def measure(backbone: Backbone, pictures: PictureSet, wanted: TaskSize) -> dict[str, dict[str, float]]:
     """A row of the table, with so many queries of a class where there are as many pictures."""
     told = il.extract(backbone, pictures.pictures, progress=TimeLeft(say))
     values, source = told.values, source_of(pictures)
@@ -168,18 +168,18 @@ def measured(backbone: Backbone, pictures: Pictures, wanted: Size) -> dict[str, 
     row = {}
     for shots in (1, SHOTS):
         judged = evaluate_features(lambda rows: tensor[rows], source, protocol._replace(shots=shots)).interval
-        row[f"{shots}-shot"] = kept(judged.mean, judged.ci95)
+        row[f"{shots}-shot"] = with_interval(judged.mean, judged.ci95)
     of = np.repeat(np.arange(pictures.classes), each)
     draw = np.random.default_rng(0)
     tasks = [one_task(values.astype(np.float64), of, size, draw) for _ in range(SURE)]
-    row |= {which: kept(*error_of(tasks, which, draw)) for which in ("before", "after")}
+    row |= {which: with_interval(*error_of(tasks, which, draw)) for which in ("before", "after")}
     for name in ("promised", "reached", "inside", "below", "alarms", "detected"):
         one = mean_interval([getattr(task, name) for task in tasks])
-        row[name] = kept(one.mean, one.ci95)
+        row[name] = with_interval(one.mean, one.ci95)
     return row
 
 
-def kept(mean: float, half: float) -> dict[str, float]:
+def with_interval(mean: float, half: float) -> dict[str, float]:
     """A mean with its interval, for files."""
     return {"mean": mean, "ci95": half}
 
@@ -231,7 +231,9 @@ def main() -> None:
     for name, load in SETS.items():
         if (given.folder / name).is_file():
             pictures = load(given.folder / name, given.classes, given.each)
-            rows[pictures.title] = measured(backbone, pictures, Size(given.ways, given.shots, given.queries))
+            rows[pictures.title] = measure(
+                backbone, pictures, TaskSize(given.ways, given.shots, given.queries)
+            )
     settings = {key: value for key, value in vars(given).items() if key not in ("folder", "json")}
     told = json.dumps({"rows": rows, "settings": settings}) if given.json else table(rows)
     sys.stdout.write(f"{told}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -71,25 +72,19 @@ def _risks(panel: Axes, risks: Mapping[str, float], names: bool) -> None:
 
 
 def _dots(panel: Axes, plane: Plane) -> None:
-    for name, colour, marker in (("hard", HARD, "^"), ("easy", EASY, "o")):
-        x, y = zip(*plane[name], strict=True)  # type: ignore[literal-required]
-        panel.scatter(
-            x, y, s=16, c=colour, marker=marker, alpha=0.55, linewidths=0, label=f"{name} tasks' optima"
-        )
-    for key, name, colour, marker in (("nal", "NAL", NAL, "s"), ("maml", "MAML", MAML, "*")):
-        a, b = plane[key]  # type: ignore[literal-required]
-        size = 95 if marker == "s" else 210
-        panel.scatter(
-            [a],
-            [b],
-            s=size,
-            c=colour,
-            marker=marker,
-            edgecolors="white",
-            linewidths=1.0,
-            zorder=5,
-            label=f"{name} starts here",
-        )
+    for name, points, colour, marker in (
+        ("hard", plane["hard"], HARD, "^"),
+        ("easy", plane["easy"], EASY, "o"),
+    ):
+        x, y = zip(*points, strict=True)
+        style: dict[str, Any] = {"c": colour, "marker": marker, "alpha": 0.55, "linewidths": 0}
+        panel.scatter(x, y, s=16, label=f"{name} tasks' optima", **style)
+    for name, start, (marker, size) in (
+        ("NAL", plane["nal"], ("s", 95)),
+        ("MAML", plane["maml"], ("*", 210)),
+    ):
+        style = {"c": INKS[name], "marker": marker, "edgecolors": "white", "linewidths": 1.0, "zorder": 5}
+        panel.scatter(start[:1], start[1:], s=size, label=f"{name} starts here", **style)
 
 
 def bars_figure(
@@ -102,24 +97,19 @@ def bars_figure(
     height = 0.55 + 0.34 * max(len(group) for group in groups.values())
     columns = columns or len(groups)
     figure, axes = side_by_side(len(groups), columns, 3.5, height)
+    whiskers: dict[str, Any] = {"ecolor": INK, "elinewidth": 1, "capsize": 2}
     for i, (place, (name, rows)) in enumerate(zip(axes, groups.items(), strict=True)):
         place.grid(visible=False)
         names = list(rows)[::-1]
-        values, errors = ([rows[n][k] for n in names] for k in (0, 1))
-        place.barh(
-            range(len(names)),
-            values,
-            xerr=[e if e == e else 0 for e in errors],
-            height=0.68,
-            color=[INKS.get(n.split(" ")[0].split("-")[0], COLOURS[4]) for n in names],
-            error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2},
-        )
+        values = [rows[n][0] for n in names]
+        errors = [0 if math.isnan(rows[n][1]) else rows[n][1] for n in names]
+        inks = [INKS.get(n.split(" ")[0].split("-")[0], COLOURS[4]) for n in names]
+        at = range(len(names))
+        place.barh(at, values, xerr=errors, height=0.68, color=inks, error_kw=whiskers)
         for y, (value, error) in enumerate(zip(values, errors, strict=True)):
-            edge = value + (error if error == error else 0)
-            place.annotate(f"  {value:.1f}", (edge, y), va="center", color=INK, fontsize=TEXT - 1)
-        place.set_yticks(
-            range(len(names)), names if i % columns == 0 else [""] * len(names), fontsize=TEXT, color=INK
-        )
+            edge = (value + error, y)
+            place.annotate(f"  {value:.1f}", edge, va="center", color=INK, fontsize=TEXT - 1)
+        place.set_yticks(at, names if i % columns == 0 else [""] * len(names), fontsize=TEXT, color=INK)
         place.set_xlim(0, 113 if unit == "%" else None)
         label(place, x=f"accuracy, {unit}" if unit == "%" else unit, y=name)
     figure.suptitle(title, color=INK, fontsize=TEXT + 0.5, x=0.01, ha="left")

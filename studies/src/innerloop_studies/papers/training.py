@@ -25,11 +25,6 @@ class Fitted(NamedTuple):
     parts: Parts
     state: TrainState | None
 
-    @property
-    def recipe(self) -> Recipe:
-        """What was trained."""
-        return self.parts.recipe
-
 
 def plan_for(recipe: Recipe) -> Plan:
     """Small regressions under vmap, pictures one task at a time; ``run.threads`` threads."""

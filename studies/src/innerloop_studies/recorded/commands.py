@@ -143,11 +143,7 @@ def state_of(command: Command) -> str:
 
 
 def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
-    """Runs what is missing or out of date, one after another; what fails does not stop the others.
-
-    A file is written as soon as its command ends. What was interrupted goes on where it was, but for
-    benchmarks and measurements, which begin anew.
-    """
+    """Runs what is missing or out of date, one after another; what fails does not stop the others."""
     waiting = [(one, state) for one in chosen(patterns) if (state := state_of(one)) != "up to date"]
     if not waiting:
         say("nothing to run: what is asked for is recorded and up to date")
@@ -170,7 +166,7 @@ def carry_out(command: Command) -> str | None:
     before = begin(command)
     words = ["innerloop", "resume", str(before)] if before else command.line.split()
     printed = command.kind == "printed"
-    ended = typed(*words, *([] if printed else ["--json"]))
+    ended = run_words(*words, *([] if printed else ["--json"]))
     try:
         lines = [line.rstrip() for line in ended.stdout.strip().splitlines()]
         result: dict[str, Any] = {"lines": lines} if printed else json.loads(ended.stdout)
@@ -184,14 +180,14 @@ def carry_out(command: Command) -> str | None:
     elif command.kind == "benchmarks":
         adopt_benchmark(result)
     elif command.kind == "evaluations":
-        also = judged_again(command.name, result.get("run"))
+        also = further_evaluations(command.name, result.get("run"))
         adopt_evaluation(command.name, result, also=also, timed=before is None)
     else:
         adopt_output(command, result)
     return None
 
 
-def typed(*words: str) -> subprocess.CompletedProcess[str]:
+def run_words(*words: str) -> subprocess.CompletedProcess[str]:
     """Runs what is typed, at the root."""
     folder = os.environ.get(DATA)
     if f"${DATA}" in words and not folder:
@@ -201,12 +197,12 @@ def typed(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
 
 
-def judged_again(name: str, run: str | None) -> dict[str, dict[str, Any]]:
+def further_evaluations(name: str, run: str | None) -> dict[str, dict[str, Any]]:
     """Further judgements of what an evaluation has trained, by what they are called."""
     judged = {}
     for key, line in ALSO.get(name, {}).items():
         words = [str(run) if word == "RUN" else word for word in line.split()]
-        ended = typed(*words, "--json")
+        ended = run_words(*words, "--json")
         if ended.returncode:
             raise SystemExit(f"{' '.join(words)} ended with code {ended.returncode}.")
         judged[key] = json.loads(ended.stdout)
@@ -214,10 +210,7 @@ def judged_again(name: str, run: str | None) -> dict[str, dict[str, Any]]:
 
 
 def write_photographs(folder: Path, classes: int = CLASSES, each: int = EACH) -> None:
-    """Writes photographs of Tiny-ImageNet as JPEG files, a folder for each class, at even distances.
-
-    What is there already is left as it is.
-    """
+    """Writes photographs of Tiny-ImageNet as JPEG files, a folder for each class, if they are not there."""
     archive = Path(os.environ.get(DATA, ""), REAL)
     if folder.is_dir():
         return
@@ -240,14 +233,11 @@ def note_of(command: Command) -> Path:
 
 
 def begin(command: Command) -> Path | None:
-    """The run to go on with; None if there is none, and notes which version begins one.
-
-    A run that another version began is left alone: its beginning and its end would not belong together.
-    Sweeps and reproductions go on by themselves.
-    """
+    """The run to go on with; None if there is none, and notes which version begins one."""
     words, note = command.line.split()[1:], note_of(command)
-    if words[0] not in ("train", "search"):
+    if words[0] not in ("train", "search"):  # sweeps and reproductions go on by themselves
         return None
+    # what another version began is left alone: its beginning and its end would not belong together
     if not note.is_file() or read_object(note) != dict(command.made_by):
         note.parent.mkdir(parents=True, exist_ok=True)
         write_json_atomic(note, dict(command.made_by))
@@ -278,10 +268,7 @@ METRICS, LEARNER = "metrics.jsonl", "learner."
 
 
 def adopt(path: Path, evaluation: str | None = None) -> Path:
-    """Keeps a finished run of ``innerloop reproduce``, or a file with what another command printed.
-
-    A file counts as made by the version that is stated now.
-    """
+    """Keeps a finished run of ``innerloop reproduce``, or a file that the version of now has printed."""
     if path.is_dir():
         return adopt_run(path)
     result = json.loads(path.read_text(encoding="utf-8"))
@@ -350,33 +337,30 @@ def adopt_evaluation(
     if name not in known:
         raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(known)}.")
     number, line = known[name]
-    runs = [judged(folder / run, timed=timed) for run in result.get("runs") or [result["run"]]]
+    runs = [first_evaluation(folder / run, timed=timed) for run in result.get("runs") or [result["run"]]]
     versions = runs[0]["versions"]
     content = {"name": name, "command": line, "runs": runs, "machine": runs[0]["machine"]}
     content["made_by"] = {"version": number, "torch": (versions or {}).get("torch")}
     content |= {"versions": versions, "ended": max(one["ended"] for one in runs)}
-    content |= {"also": {key: kept_of(one) for key, one in also.items()}} if also else {}
+    content |= {"also": {key: summary_of(one) for key, one in also.items()}} if also else {}
     return keep("evaluations", name, content)
 
 
-def judged(run: Path, *, timed: bool = True) -> dict[str, Any]:
-    """What one run reached, without the scores of single tasks.
-
-    The evaluation is the first of its directory: what training ends with.
-    """
+def first_evaluation(run: Path, *, timed: bool = True) -> dict[str, Any]:
+    """The first evaluation of a run, with which training ends, without the scores of single tasks."""
     manifest = read_manifest(run)
     files = [json.loads(file.read_text(encoding="utf-8")) for file in (run / "eval").glob("*.json")]
     about = {key: manifest.get(key) for key in ("versions", "started", "ended")}
-    about |= trained(read_metrics(run / METRICS) if (run / METRICS).is_file() else [])
+    about |= training_course(read_metrics(run / METRICS) if (run / METRICS).is_file() else [])
     about |= {"seconds": elapsed(manifest) if timed else None, "machine": machine_of(manifest)}
-    return kept_of(min(files, key=lambda one: one["time"])) | about
+    return summary_of(min(files, key=lambda one: one["time"])) | about
 
 
-def trained(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def training_course(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The course of a training: validations, and what its learner reported with the last line.
 
     >>> lines = [{"step": 1, "loss": 2.0, "learner.inner_residual": 0.5}]
-    >>> trained([*lines, {"step": 9, "validation": 1.0, "ci95": 0.1}])
+    >>> training_course([*lines, {"step": 9, "validation": 1.0, "ci95": 0.1}])
     {'validations': [{'step': 9, 'mean': 1.0, 'ci95': 0.1}], 'reported': {'inner_residual': 0.5}}
     """
     validations: dict[int, dict[str, Any]] = {}
@@ -387,21 +371,21 @@ def trained(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             validations[step] = {"step": step, "mean": line["validation"], "ci95": line["ci95"]}
         named = {key: value for key, value in line.items() if key.startswith(LEARNER)}
         reported = {key.removeprefix(LEARNER): value for key, value in named.items()} or reported
-    course = thinned(list(validations.values()))
+    course = thin(list(validations.values()))
     return {**({"validations": course} if course else {}), **({"reported": reported} if reported else {})}
 
 
-def thinned(course: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def thin(course: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """At most :data:`COLUMNS` of the validations, at even distances, the last one among them.
 
-    >>> [one["step"] for one in thinned([{"step": step} for step in range(1, 26)])]
+    >>> [one["step"] for one in thin([{"step": step} for step in range(1, 26)])]
     [1, 4, 7, 10, 13, 16, 19, 22, 25]
     """
     every = max(1, -(-(len(course) - 1) // (COLUMNS - 1)))
     return list(reversed(course[::-1][::every]))
 
 
-def kept_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+def summary_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     """What pages print of an evaluation, and what it depends on."""
     known = ("score", "mean", "ci95", "episodes", "by_step", "protocol", "baselines")
     kept = {key: evaluation[key] for key in known if key in evaluation}
@@ -411,10 +395,7 @@ def kept_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def earlier_attempts(run: Path, manifest: dict[str, Any]) -> Iterator[float | None]:
-    """Seconds of the runs before this one in its folder, whose parts it may have used again.
-
-    None stands for one that was killed: nobody wrote down when.
-    """
+    """Seconds of the runs before, whose parts it may have used again; None for one that was killed."""
     for other in sorted(run.resolve().parent.iterdir()):
         if other.is_dir() and other.name < run.resolve().name:
             before = read_manifest(other)

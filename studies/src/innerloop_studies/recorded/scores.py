@@ -154,7 +154,7 @@ def machine(name: str) -> str:
 # ---- evaluations: what shipped recipes reach ----
 
 
-def reached(name: str) -> list[dict[str, Any]]:
+def runs_of(name: str) -> list[dict[str, Any]]:
     """The runs of an evaluation."""
     return list(required("evaluations", name)["runs"])
 
@@ -164,7 +164,7 @@ def adaptation(*names: str) -> str:
     """Scores after every inner step, a line for each run; the last one with its interval over tasks."""
     lines: list[Sequence[str]] = []
     for name, title in titled(names):
-        runs = reached(name)
+        runs = runs_of(name)
         for run in runs:
             *before, last = run["by_step"]
             cells = [f"{step['mean']:.3f}" for step in before]
@@ -198,12 +198,12 @@ def over_seeds(runs: Sequence[Mapping[str, Any]]) -> str:
 def score(name: str, which: str = "") -> str:
     """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run."""
     if which:
-        return one_score(further(name, which))
-    runs = reached(name)
+        return one_score(further_evaluation(name, which))
+    runs = runs_of(name)
     return over_seeds(runs) if len(runs) > 1 else one_score(runs[0])
 
 
-def further(name: str, which: str) -> dict[str, Any]:
+def further_evaluation(name: str, which: str) -> dict[str, Any]:
     """One of the further judgements of an evaluation."""
     return dict(required("evaluations", name)["also"][which])
 
@@ -222,21 +222,21 @@ def one_score(judged: Mapping[str, Any]) -> str:
 @in_pages
 def lead(name: str, which: str) -> str:
     """By how many points a further judgement is above that of the training, task by task."""
-    told = further(name, which)["comparison"]
+    told = further_evaluation(name, which)["comparison"]
     return interval({"mean": told["difference"], "ci95": told["ci95"]}, 100)
 
 
 @in_pages
 def untrained(name: str, which: str) -> str:
     """What needs no training, on the first tasks of an evaluation."""
-    told = {one["name"]: one for one in reached(name)[0]["baselines"]}
+    told = {one["name"]: one for one in runs_of(name)[0]["baselines"]}
     return f"{interval(told[which], 100)} %"
 
 
 @in_pages
 def by_rate(name: str) -> str:
     """The score at every inner rate of a sweep, the best one in bold, for a line of text."""
-    runs = sorted(reached(name), key=lambda run: run["protocol"]["inner_lr"])
+    runs = sorted(runs_of(name), key=lambda run: run["protocol"]["inner_lr"])
     better = max if runs[0]["score"] == "accuracy" else min
     best = better(runs, key=lambda run: run["mean"])
     told = [(f"{run['protocol']['inner_lr']:g}: {one_score(run)}", run is best) for run in runs]
@@ -246,7 +246,7 @@ def by_rate(name: str) -> str:
 @in_pages
 def validations(name: str) -> str:
     """What the validations of a training gave, with their intervals over tasks."""
-    run = reached(name)[0]
+    run = runs_of(name)[0]
     steps = [f"{one['step']:,}" for one in run["validations"]]
     scores = [one_score({**one, "score": run["score"]}) for one in run["validations"]]
     return table(("meta-step", *steps), [("validation", *scores)])
@@ -255,19 +255,19 @@ def validations(name: str) -> str:
 @in_pages
 def reported(name: str, what: str) -> str:
     """What a learner reported with its last line, such as ``inner_residual``, for a line of text."""
-    return f"{reached(name)[0]['reported'][what]:.2g}"
+    return f"{runs_of(name)[0]['reported'][what]:.2g}"
 
 
 @in_pages
 def weights(name: str) -> str:
     """Which weights of a run were judged."""
-    return str(reached(name)[0]["protocol"]["weights"])
+    return str(runs_of(name)[0]["protocol"]["weights"])
 
 
 @in_pages
 def time(name: str) -> str:
     """What the runs of an evaluation took on average, by the clock, for a line of text."""
-    seconds = [run["seconds"] for run in reached(name)]
+    seconds = [run["seconds"] for run in runs_of(name)]
     return "not timed" if None in seconds else duration(sum(seconds) / len(seconds))
 
 
@@ -278,10 +278,7 @@ MINUS = str.maketrans("-", "−")
 
 @in_pages
 def predictions(*names: str) -> str:
-    """A line for each score, those with the highest mean ρ first.
-
-    Pairs of numbers are in the order of names.
-    """
+    """A line for each score, those with the highest mean ρ first; pairs of numbers are in order of names."""
     kept = {title: rows_of(name) for name, title in titled(names)}
     scores = [score for score in next(iter(kept.values())) if all(score in rows for rows in kept.values())]
     scores.sort(key=lambda score: -sum(rows[score]["spearman"]["value"] for rows in kept.values()))

@@ -5,14 +5,12 @@ prints is here too, named so, because some of it is not the trace: its exponents
 :math:`S_{jm}S_{jl}S_{jl}` where :math:`\operatorname{tr} S^3` has :math:`S_{jm}S_{ml}S_{lj}`.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -176,7 +174,7 @@ class Eigenvalues(NamedTuple):
     largest: float
 
     @classmethod
-    def of(cls, features: Tensor) -> Eigenvalues:
+    def of(cls, features: Tensor) -> Self:
         """The least and the largest one of all tasks given."""
         check_stack(features)
         values = torch.linalg.eigvalsh(features.mT @ features)

@@ -39,6 +39,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _case(inputs: Law, optima: Law, tasks: int, seed: int) -> dict[str, Any]:
+    """The trajectory over a grid of rates, mean distances to the optima along it, and both at α*_lim."""
     made = seeded(seed)
     features = torch.cat([inputs.draw(made, tasks, SAMPLES, 2), 3 * inputs.draw(made, 20, SAMPLES, 2)])
     corner = 4 + Law("normal", 0, 0.3).draw(made, 20, 2)
@@ -90,20 +91,11 @@ def _rows(name: str, case: dict[str, Any]) -> list[Row]:
 
 
 def _panels(name: str, case: dict[str, Any]) -> list[Panel]:
-    x, y = zip(*case["optima"], strict=True)
-    px, py = zip(*case["path"], strict=True)
-    where = case["at_limit"]
+    (x, y), (px, py) = (zip(*case[key], strict=True) for key in ("optima", "path"))
+    curves = [line("task optima", x, y, dots=True), line("w_m(α)", px, py)]
+    marks = [mark("w_r (α = 0)", px[0], py[0]), mark("w_m(α*_lim)", *case["at_limit"])]
+    distance, limit = line("w_m(α)", case["rates"], case["distance"]), mark("α*_lim", case["limit"])
     return [
-        panel(
-            "first coordinate",
-            f"{name}: {case['laws']}",
-            [line("task optima", x, y, dots=True), line("w_m(α)", px, py)],
-            [mark("w_r (α = 0)", px[0], py[0]), mark("w_m(α*_lim)", where[0], where[1])],
-        ),
-        panel(
-            "α",
-            "mean distance to the task optima",
-            [line("w_m(α)", case["rates"], case["distance"])],
-            [mark("α*_lim", case["limit"])],
-        ),
+        panel("first coordinate", f"{name}: {case['laws']}", curves, marks),
+        panel("α", "mean distance to the task optima", [distance], [limit]),
     ]

@@ -171,6 +171,7 @@ def _draw(seed: int, count: int, shots: int) -> tuple[TaskBatch, Sums]:
 
 
 def _curves(rates: list[float], repeats: int) -> dict[str, Any]:
+    """Test losses along the rates for every way, and means of the loss without adaptation and of H.1."""
     losses: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     before, estimates = [], []
     for seed in range(repeats):

@@ -7,12 +7,12 @@ from typing import Any
 from innerloop.core.statistics import Interval
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.report.plots.panels import Panel, line, panel, panels_figure
+from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
 from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row, same_row
 
 TITLE = "AdaptLR, Figure 12: deep quadratic regression, is the best rate positive?"
 VERSION = 1
@@ -57,10 +57,17 @@ def run(scale: str, say: Say) -> Reproduction:
     for rate, trained_at in zip(RATES, compute_parts(NAME, VERSION, trained, jobs), strict=True):
         table.append([kept_score(score) for score in trained_at["scores"]])
         unadapted.append(trained_at["unadapted"])
-        say(f"trained at {rate:g}: {', '.join(f'{e:.4g}' for e in errors_of(table[-1]))} at {RATES}")
+        say(f"trained at {rate:g}: {listed(errors_of(table[-1]), '.4g')} at {RATES}")
     by_reading = _readings(table)
-    kept = {reading: _plain(scores) for reading, scores in by_reading.items()}
-    data: dict[str, Any] = {"rates": RATES, "table": [_plain(scores) for scores in table], **kept}
+    plain = [[score._asdict() for score in scores] for scores in (*table, *by_reading.values())]
+    data: dict[str, Any] = {"rates": RATES, "table": plain[: len(RATES)]}
+    data |= zip(by_reading, plain[len(RATES) :], strict=True)
+    panels = []
+    for reading, (x, y) in READINGS.items():
+        errors, half = errors_of(by_reading[reading]), [score.ci95 for score in by_reading[reading]]
+        kept = [i for i, error in enumerate(errors) if error < 20 * min(errors)]
+        at, y_kept, spread = ([values[i] for i in kept] for values in (RATES, errors, half))
+        panels.append(panel(x, y, [line("5 steps", at, y_kept, half=spread)]))
     protocol = {
         **STATED,
         "meta-steps": steps,
@@ -69,13 +76,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "seed": 0,
         "left out of the figure": "errors above 20 times the least",
     }
-    panels = [_panel(x, y, by_reading[reading]) for reading, (x, y) in READINGS.items()]
     rows = _smoke_rows(table, unadapted, steps, episodes) if scale == "smoke" else _rows(by_reading)
     return Reproduction(rows, {NAME: panels_figure(panels, columns=3, width=3.6)}, data, protocol)
-
-
-def _plain(scores: Sequence[Interval]) -> list[dict[str, Any]]:
-    return [score._asdict() for score in scores]
 
 
 def _readings(table: Sequence[Sequence[Interval]]) -> dict[str, list[Interval]]:
@@ -125,10 +127,3 @@ def _smoke_rows(
             reason="computed apart; to rounding",
         ),
     ]
-
-
-def _panel(x: str, y: str, scores: Sequence[Interval]) -> Panel:
-    errors = errors_of(scores)
-    kept = [i for i, error in enumerate(errors) if error < 20 * min(errors)]
-    half = [scores[i].ci95 for i in kept]
-    return panel(x, y, [line("5 steps", [RATES[i] for i in kept], [errors[i] for i in kept], half=half)])

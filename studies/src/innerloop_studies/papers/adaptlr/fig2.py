@@ -81,6 +81,7 @@ def _with_ones(x: Tensor) -> Tensor:
 
 
 def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> dict[str, Any]:
+    """Losses after one step along the rates of the grid; the estimates, and the losses there."""
     net = wide_net(seeded(seed), 2, width, law)
     train, test = _tasks(seed, n, k), _tasks(1000 + seed, tests, k)
     x, y = train.x_support.flatten(0, 1), train.y_support.flatten(0, 1)
@@ -90,7 +91,9 @@ def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> dict[s
     best = float(above.mean() / below.mean())
     rates = torch.linspace(-0.5 * best, 2.5 * best, 25, dtype=x.dtype)
     curves = before - 2 * rates[:, None] * above + rates[:, None] ** 2 * below
-    h1 = _h1(net, test, k)
+    cross = tangent_gram(net, test.x_support, test.x_query)
+    own = tangent_gram(net, test.x_support, test.x_support)
+    h1 = k / 2 * float(cross.square().sum() / ((cross @ cross.mT) * own).sum())
     h15 = 1 / (2 * n * k * tangent_entries(net, x))
     h14 = n * k * float((gram * gram).sum()) / (2 * float(((gram @ gram) * gram).sum()))
 
@@ -120,9 +123,3 @@ def _parts(net: WideNet, test: TaskBatch, x: Tensor, dual: Tensor) -> tuple[Tens
     moved = 2 / k * tangent_gram(net, test.x_query, test.x_support) @ r_s
     mean = (1, 2)
     return (moved * r_q).mean(mean), moved.square().mean(mean), r_q.square().mean(mean)
-
-
-def _h1(net: WideNet, test: TaskBatch, k: int) -> float:
-    cross = tangent_gram(net, test.x_support, test.x_query)
-    own = tangent_gram(net, test.x_support, test.x_support)
-    return k / 2 * float(cross.square().sum() / ((cross @ cross.mT) * own).sum())

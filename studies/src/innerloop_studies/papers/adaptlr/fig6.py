@@ -7,15 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
-from innerloop_studies.papers.adaptlr.examples import (
-    counts,
-    independent_traces,
-    normal_moments,
-    polynomial_traces,
-    printed_g1,
-    printed_polynomial_traces,
-    printed_single_sample,
-)
+from innerloop_studies.papers.adaptlr import examples
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
@@ -28,7 +20,7 @@ SIZE = 5
 """Dimension along the variances."""
 
 MOMENTS: dict[str, list[float]] = {
-    "normal": [float(m) for m in normal_moments(7, 1.0)],
+    "normal": [float(m) for m in examples.normal_moments(7, 1.0)],
     "uniform": [1, 0, 1, 0, 9 / 5, 0, 27 / 7],
     "±1": [1, 0, 1, 0, 1, 0, 1],
 }
@@ -39,7 +31,11 @@ DIMS, LARGE = [1, 2, 5, 10, 20, 50], 2000
 
 def coefficients() -> dict[str, list[int]]:
     """Figure 6's g₁, g₂ and g₃: how many terms each moment has at d = :data:`DIM`."""
-    return {"g1": counts((1, 1), DIM), "g2": counts((3, 1, 2), DIM), "g3": counts((1, 1, 1), DIM)}
+    return {
+        "g1": examples.counts((1, 1), DIM),
+        "g2": examples.counts((3, 1, 2), DIM),
+        "g3": examples.counts((1, 1, 1), DIM),
+    }
 
 
 def polynomials(dims: list[int]) -> dict[str, Any]:
@@ -52,11 +48,13 @@ def polynomials(dims: list[int]) -> dict[str, Any]:
     return {
         "variances": [float(v) for v in VARIANCES],
         "dims": dims,
-        "along σ²": rates(polynomial_traces, [SIZE], VARIANCES),
-        "along d, σ² = 1": rates(polynomial_traces, dims, one),
-        "along d, σ² = 0.1": rates(polynomial_traces, dims, [Fraction(1, 10)]),
-        "as printed, d = 3": {k: v[0] for k, v in rates(printed_polynomial_traces, [3], one).items()},
-        "exact, d = 3": {k: v[0] for k, v in rates(polynomial_traces, [3], one).items()},
+        "along σ²": rates(examples.polynomial_traces, [SIZE], VARIANCES),
+        "along d, σ² = 1": rates(examples.polynomial_traces, dims, one),
+        "along d, σ² = 0.1": rates(examples.polynomial_traces, dims, [Fraction(1, 10)]),
+        "as printed, d = 3": {
+            k: v[0] for k, v in rates(examples.printed_polynomial_traces, [3], one).items()
+        },
+        "exact, d = 3": {k: v[0] for k, v in rates(examples.polynomial_traces, [3], one).items()},
     }
 
 
@@ -64,9 +62,9 @@ def matrices() -> dict[str, Any]:
     """Rates of Example 2 by law of the entries, from sums over coinciding indices."""
     laws = {
         name: {
-            "printed, K = 1": printed_single_sample(moments),
-            "exact, K = 1": [independent_traces(moments, 1, d).rate for d in DIMS],
-            "large": independent_traces(moments, LARGE, LARGE).rate,
+            "printed, K = 1": examples.printed_single_sample(moments),
+            "exact, K = 1": [examples.independent_traces(moments, 1, d).rate for d in DIMS],
+            "large": examples.independent_traces(moments, LARGE, LARGE).rate,
             "E[Y⁴]/E[Y⁶]": moments[4] / moments[6],
         }
         for name, moments in MOMENTS.items()
@@ -94,7 +92,11 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _figure_rows(counted: dict[str, list[int]]) -> list[Row]:
     g1, g2, g3 = counted.values()
-    same = all(printed_g1(d, i) == g for d in range(1, DIM + 1) for i, g in enumerate(counts((1, 1), d)))
+    same = all(
+        examples.printed_g1(d, i) == g
+        for d in range(1, DIM + 1)
+        for i, g in enumerate(examples.counts((1, 1), d))
+    )
     small = [i for i, g in enumerate(g1) if g2[2 * i] <= g]
     return [
         row(

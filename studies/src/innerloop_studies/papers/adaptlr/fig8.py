@@ -31,45 +31,31 @@ def draw(kind: str, made: torch.Generator, tasks: int) -> Tensor:
 
 def run(scale: str, say: Say) -> Reproduction:
     """Ten trials at every N; the limit is estimated from many tasks of its own."""
-    top = {"smoke": 7, "cpu": 11, "paper": 13}[scale]
-    trials = {"smoke": 4, "cpu": 10, "paper": 10}[scale]
+    top, trials = {"smoke": (7, 4), "cpu": (11, 10), "paper": (13, 10)}[scale]
     counts = [2**e for e in range(1, top + 1, 2)]
+    data = {kind: _errors(kind, counts, trials, seed=i) for i, kind in enumerate(KINDS)}
     rows, panels = [], []
-    data: dict[str, Any] = {}
-    for i, kind in enumerate(KINDS):
-        errors = _errors(kind, counts, trials, seed=i)
-        data[kind] = errors
-        first, last = errors["mean"][0], errors["mean"][-1]
-        say(f"{kind}: α*_lim = {errors['limit']:.4g}, error {first:.3g} → {last:.3g}")
+    for kind, errors in data.items():
+        mean, deviation, limit = errors["mean"], errors["deviation"], errors["limit"]
+        first, last = mean[0], mean[-1]
+        say(f"{kind}: α*_lim = {limit:.4g}, error {first:.3g} → {last:.3g}")
         rows.append(
             row(
                 f"{kind}: |α*(N) − α*_lim| shrinks from N = {counts[0]} to {counts[-1]}",
                 "shrinks towards 0",
-                f"{first:.3g} → {last:.3g} ({last / errors['limit']:.1%} of α*_lim)",
-                last < 0.5 * first and errors["deviation"][-1] < errors["deviation"][0],
+                f"{first:.3g} → {last:.3g} ({last / limit:.1%} of α*_lim)",
+                last < 0.5 * first and deviation[-1] < deviation[0],
                 reason="holds if mean error more than halves and its deviation falls",
             )
         )
-        panels.append(
-            panel(
-                "number of tasks",
-                f"{kind}: |α*(N) − α*_lim|",
-                [
-                    line(
-                        f"mean of {trials} trials, ± deviation",
-                        counts,
-                        errors["mean"],
-                        half=errors["deviation"],
-                    )
-                ],
-                log_x=True,
-            )
-        )
+        curve = line(f"mean of {trials} trials, ± deviation", counts, mean, half=deviation)
+        panels.append(panel("number of tasks", f"{kind}: |α*(N) − α*_lim|", [curve], log_x=True))
     protocol = {"samples per task": SAMPLES, "trials": trials, "optima": "N(0, 3I)", "seeds": "0, 1, 2"}
     return Reproduction(rows, {"adaptlr-fig8": panels_figure(panels, columns=3, width=3.6)}, data, protocol)
 
 
 def _errors(kind: str, counts: list[int], trials: int, seed: int) -> dict[str, Any]:
+    """Means and deviations over trials of |α*(N) − α*_lim|, for every number of tasks; and α*_lim."""
     made = seeded(seed)
     many = draw(kind, made, 4000)
     limit, highest = limit_moments(many).rate, bounds(many).high

@@ -1,5 +1,6 @@
 """AdaptLR, Figure 9: α*_lim against the true optimum for pairs of distributions, Gaussian basis."""
 
+import math
 from typing import Any
 
 import torch
@@ -34,15 +35,6 @@ NOTES = {
 """What a row adds to how it was decided."""
 
 
-def zipf(made: torch.Generator, *shape: int) -> Tensor:
-    """P(k) ∝ k^−s on 1 … 1000."""
-    weights = torch.arange(1, 1001, dtype=torch.float64) ** -ZIPF
-    count = 1
-    for n in shape:
-        count *= n
-    return (torch.multinomial(weights, count, replacement=True, generator=made) + 1).double().reshape(shape)
-
-
 def run(scale: str, say: Say) -> Reproduction:
     """One draw of N tasks per case; the optimum is found by search on the training loss (H.3)."""
     tasks = {"smoke": 500, "cpu": 3000, "paper": 3000}[scale]
@@ -50,38 +42,39 @@ def run(scale: str, say: Say) -> Reproduction:
     data: dict[str, Any] = {}
     for i, (name, (inputs, ends, optima)) in enumerate(CASES.items()):
         made = seeded(i)
-        features = gaussian_basis(
-            inputs.draw(made, tasks, SAMPLES, 1), spread_centres(*ends, DIM), (ends[1] - ends[0]) / DIM
-        )
+        x = inputs.draw(made, tasks, SAMPLES, 1)
+        features = gaussian_basis(x, spread_centres(*ends, DIM), (ends[1] - ends[0]) / DIM)
         a = zipf(made, tasks, DIM) if optima is None else optima.draw(made, tasks, DIM)
-        case = _case(features, a)
-        data[name] = case
-        ratio = case["limit"] / case["best"]
-        say(f"{name}: α*_lim = {case['limit']:.4g}, optimum {case['best']:.4g}")
+        data[name] = case = _case(features, a)
+        limit, best, excess = case["limit"], case["best"], case["excess"]
+        say(f"{name}: α*_lim = {limit:.4g}, optimum {best:.4g}")
         rows.append(
             row(
                 f"{name}: α*_lim is close to the optimum",
                 "–" if name == SHIFTED else "close",
-                f"α*_lim {case['limit']:.4g}, optimum {case['best']:.4g} (ratio {ratio:.2f}); "
-                f"loss {case['excess']:.2%} above the least",
-                case["excess"] < 0.05,
+                f"α*_lim {limit:.4g}, optimum {best:.4g} (ratio {limit / best:.2f}); "
+                f"loss {excess:.2%} above the least",
+                excess < 0.05,
                 reason="holds if the loss at α*_lim is within 5 % of the least"
                 + NOTES.get(name.split()[0], ""),
             )
         )
-        panels.append(
-            panel(
-                "α",
-                f"{name}: loss of w_m(α)",
-                [line("training loss", case["rates"], case["losses"])],
-                [mark("α*_lim", case["limit"]), mark("optimum", case["best"])],
-            )
-        )
+        marks = [mark("α*_lim", limit), mark("optimum", best)]
+        curve = line("training loss", case["rates"], case["losses"])
+        panels.append(panel("α", f"{name}: loss of w_m(α)", [curve], marks))
     protocol = {"tasks": tasks, "samples": SAMPLES, "dimension": DIM, "width": "range / d", "seeds": "0 … 4"}
     return Reproduction(rows, {"adaptlr-fig9": panels_figure(panels)}, data, protocol)
 
 
+def zipf(made: torch.Generator, *shape: int) -> Tensor:
+    """P(k) ∝ k^−s on 1 … 1000."""
+    weights = torch.arange(1, 1001, dtype=torch.float64) ** -ZIPF
+    drawn = torch.multinomial(weights, math.prod(shape), replacement=True, generator=made)
+    return (drawn + 1).double().reshape(shape)
+
+
 def _case(features: Tensor, optima: Tensor) -> dict[str, Any]:
+    """Training losses along the rates, α*_lim, the optimum, and the loss at α*_lim above the least."""
     sums = task_sums(features, optima)
     limit, highest = limit_moments(features).rate, bounds(features).high
     rates = torch.linspace(0, min(highest, 2.5 * limit), 41, dtype=torch.float64).tolist()

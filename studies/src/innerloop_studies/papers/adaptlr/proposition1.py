@@ -8,14 +8,8 @@ from torch import Tensor
 
 from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.rate.estimate import limit_moments
-from innerloop_studies.papers.adaptlr.examples import (
-    Eigenvalues,
-    adapted,
-    epsilon,
-    gap_bound,
-    risks,
-    sub_gaussian_norm,
-)
+from innerloop_studies.papers.adaptlr import examples
+from innerloop_studies.papers.adaptlr.examples import Eigenvalues
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
@@ -27,8 +21,6 @@ INPUTS, OPTIMA = Law("uniform", -5, 5), Law("normal", 0, 3**0.5)
 CHANCE = 0.05
 """δ: the bound holds with probability 1 − δ."""
 LIMIT, INSIDE = "α*_lim", "half the proof's end"
-
-
 Results = dict[str, Any]
 """Gaps at α*_lim and at half the proof's end, there with the bounds; both ends of B.13; ε by rate."""
 
@@ -46,10 +38,15 @@ def run(scale: str, say: Say) -> Reproduction:
         gaps[name] = _gaps(pool, rate, counts, draws, made)
         say(f"{name} = {rate:.3g}: 95 % of gaps below {gaps[name]['gap'][-1]:.3g} at N = {counts[-1]}")
     bound, corrected = (
-        [gap_bound(known, low / 2, SAMPLES, DIM, n, gaps[INSIDE]["norm"], CHANCE, squared) for n in counts]
+        [
+            examples.gap_bound(known, low / 2, SAMPLES, DIM, n, gaps[INSIDE]["norm"], CHANCE, squared)
+            for n in counts
+        ]
         for squared in (False, True)
     )
-    by_rate = {str(rate): epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)}
+    by_rate = {
+        str(rate): examples.epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)
+    }
     results = {
         "counts": counts,
         "limit": limit,
@@ -75,20 +72,20 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.Generator) -> dict[str, Any]:
     """For every N: 95 % quantiles of |L_m(w_m) − its mean|, the mean, and that above its limit."""
-    population = adapted(pool, rate).mean(0)
+    population = examples.adapted(pool, rate).mean(0)
     gaps, means = [], []
     for n in counts:
         each = []
         for _ in range(draws):
-            matrices = adapted(INPUTS.draw(made, n, SAMPLES, DIM), rate)
-            each.append(risks(matrices, OPTIMA.draw(made, n, DIM), population, SAMPLES, OPTIMA.b**2))
+            matrices = examples.adapted(INPUTS.draw(made, n, SAMPLES, DIM), rate)
+            each.append(examples.risks(matrices, OPTIMA.draw(made, n, DIM), population, SAMPLES, OPTIMA.b**2))
         table = torch.tensor(each, dtype=torch.float64)
         gaps.append(float((table[:, 0] - table[:, 1]).abs().quantile(1 - CHANCE)))
         means.append(float(table[:, 1].mean()))
-    u = torch.einsum("nij,nj->ni", adapted(pool, rate), OPTIMA.draw(made, len(pool), DIM))
+    u = torch.einsum("nij,nj->ni", examples.adapted(pool, rate), OPTIMA.draw(made, len(pool), DIM))
     limit = OPTIMA.b**2 * float(population.trace()) / SAMPLES
     excess = [mean - limit for mean in means]
-    return {"rate": rate, "gap": gaps, "mean": means, "excess": excess, "norm": sub_gaussian_norm(u)}
+    return {"rate": rate, "gap": gaps, "mean": means, "excess": excess, "norm": examples.sub_gaussian_norm(u)}
 
 
 def _slope(counts: list[int], gaps: list[float]) -> float:

@@ -4,11 +4,9 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.report.plots.panels import Panel, line, mark, panel, panels_figure
+from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import make_sampler
 from innerloop.theory.rate.bracket import gradient_moments, pooled_head
@@ -43,41 +41,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "cpu": (3000, 1000, 10_000),
         "paper": (20_000, 1000, 10_000),
     }[scale]
-    recipe = _recipe(steps)
-    trained = fitted(recipe)
-    assert trained.state is not None
-    say(f"trained the features by ERM for {steps} steps")
-    network, params = trained.parts.network, trained.state.params
-
-    def stacks(split: str, start: int, stop: int) -> Stacks:
-        sampler = make_sampler(
-            get_family("adaptlr-sine"), seed=0, split=split, shots=SHOTS, queries=QUERIES, dtype=torch.float64
-        )
-        return head_stacks(network, _double(params), {}, sampler.episodes(range(start, stop)))
-
-    learn = stacks("train", 0, train)
-    sums = _sums(learn)
-    judge = add_sums([_sums(stacks("test", i, min(i + 500, test))) for i in range(0, test, 500)])
-    forms = _forms(learn)
-    table = _table(sums, judge, forms)
-    rows = _rows(table, forms)
-    for name, value in forms.items():
-        say(f"{name}: {value:.4g}, error {table['after'][name]:.4g}")
-    say(f"least error {table['least']:.4g} at {table['best']:.4g}")
-    figure = panels_figure([_panel(table, forms)], columns=1, width=5.6)
-    protocol = {
-        "features": f"ERM on 1-40-40-1, {steps} meta-steps of 25 tasks, seed 0",
-        "training tasks": train,
-        "test tasks": test,
-        "support": SHOTS,
-        "query": QUERIES,
-        "last layer": "closed form of the one-step objective at every α (weights and bias)",
-    }
-    return Reproduction(rows, {"adaptlr-table2": figure}, {**table, "forms": forms}, protocol)
-
-
-def _recipe(steps: int) -> Recipe:
-    return make_recipe(
+    recipe = make_recipe(
         {
             "name": "adaptlr-table2",
             "tasks": {"family": "adaptlr-sine", "shots": SHOTS, "queries": SHOTS},
@@ -86,10 +50,40 @@ def _recipe(steps: int) -> Recipe:
             "outer": {"objective": "erm", "steps": steps, "batch": 25},
         }
     )
+    trained = fitted(recipe)
+    assert trained.state is not None
+    say(f"trained the features by ERM for {steps} steps")
+    network, params = trained.parts.network, {n: p.double() for n, p in trained.state.params.items()}
 
+    def stacks(split: str, start: int, stop: int) -> Stacks:
+        double, family = torch.float64, get_family("adaptlr-sine")
+        sampler = make_sampler(family, split=split, shots=SHOTS, queries=QUERIES, dtype=double)
+        return head_stacks(network, params, {}, sampler.episodes(range(start, stop)))
 
-def _double(params: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.double() for name, value in params.items()}
+    learn = stacks("train", 0, train)
+    judge = add_sums([_sums(stacks("test", i, min(i + 500, test))) for i in range(0, test, 500)])
+    forms = _forms(learn)
+    table = _table(_sums(learn), judge, forms)
+    for name, value in forms.items():
+        say(f"{name}: {value:.4g}, error {table['after'][name]:.4g}")
+    say(f"least error {table['least']:.4g} at {table['best']:.4g}")
+    fine = table["fine"]
+    curves = [
+        line("after the step", fine, table["fine_post"]),
+        line("floor without adaptation", [fine[0], fine[-1]], [table["floor"]] * 2),
+    ]
+    marks = [mark(name, value) for name, value in forms.items()]
+    one = panel("α", "mean squared error on held-out sinusoids", curves, marks, log_x=True)
+    protocol = {
+        "features": f"ERM on 1-40-40-1, {steps} meta-steps of 25 tasks, seed 0",
+        "training tasks": train,
+        "test tasks": test,
+        "support": SHOTS,
+        "query": QUERIES,
+        "last layer": "closed form of the one-step objective at every α (weights and bias)",
+    }
+    figures = {"adaptlr-table2": panels_figure([one], columns=1, width=5.6)}
+    return Reproduction(_rows(table, forms), figures, {**table, "forms": forms}, protocol)
 
 
 def _sums(stacks: Stacks) -> Sums:
@@ -111,6 +105,8 @@ def _forms(stacks: Stacks) -> dict[str, float]:
 
 
 def _table(train: Sums, test: Sums, forms: dict[str, float]) -> dict[str, Any]:
+    """Errors on test tasks of the last layer that is best for a rate."""
+
     def after(rate: float) -> float:
         return risk(test, maml_solution(train, rate), rate)
 
@@ -166,16 +162,3 @@ def _rows(table: dict[str, Any], forms: dict[str, float]) -> list[Row]:
             reason="the loss of w_m(α) after its step, on held-out tasks",
         ),
     ]
-
-
-def _panel(table: dict[str, Any], forms: dict[str, float]) -> Panel:
-    return panel(
-        "α",
-        "mean squared error on held-out sinusoids",
-        [
-            line("after the step", table["fine"], table["fine_post"]),
-            line("floor without adaptation", [table["fine"][0], table["fine"][-1]], [table["floor"]] * 2),
-        ],
-        [mark(name, value) for name, value in forms.items()],
-        log_x=True,
-    )

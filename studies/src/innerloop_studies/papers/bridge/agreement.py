@@ -23,7 +23,7 @@ from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.report.plots.panels import line, panels_figure
-from innerloop.theory.spectra import log_slope, spectrum
+from innerloop.theory.kernels import log_slope, spectrum
 from innerloop.training.wide import descend, episodic_loss, objective_loss
 from innerloop_studies.papers.bridge import shared as setting
 from innerloop_studies.papers.figures import loglog

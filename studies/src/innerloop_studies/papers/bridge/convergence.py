@@ -11,7 +11,7 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.convergence import common_rate, linear_loss, loss_bound, rates
-from innerloop.theory.spectra import log_slope
+from innerloop.theory.kernels import log_slope
 from innerloop.training.wide import Course, off_linear, watch_method, without_split
 from innerloop_studies.papers.bridge.shared import bridge_tasks, is_under_bound, mean_losses, wide_net
 from innerloop_studies.papers.figures import loglog
@@ -87,6 +87,7 @@ def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, ste
 def _summary(
     width: int, courses: list[Course], slow: Course, phi: torch.Tensor, eta0: float
 ) -> dict[str, Any]:
+    """What one method did at one width, over all draws of the network."""
     constants = rates(phi)
     distance, path, drift = (
         sum(getattr(one, key) for one in courses) / len(courses) for key in ("distance", "path", "drift")

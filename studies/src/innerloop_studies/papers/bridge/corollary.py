@@ -11,7 +11,7 @@ from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import mtl_kernel
 from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.types import Kernels
-from innerloop.theory.spectra import LIMIT_OFF_DIAGONAL, inverse_gap, log_slope
+from innerloop.theory.kernels import LIMIT_OFF_DIAGONAL, inverse_gap, log_slope
 from innerloop_studies.reproduce.rows import Row, listed, row
 
 RESIDUAL = {

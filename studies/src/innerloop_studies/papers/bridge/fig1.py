@@ -24,7 +24,7 @@ from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
 from innerloop.kernels.types import KernelFunction, Kernels
 from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure
-from innerloop.theory.spectra import log_slope
+from innerloop.theory.kernels import log_slope
 from innerloop_studies.papers.bridge.corollary import DEEP, RESIDUAL, gap_rows, residual_gaps
 from innerloop_studies.papers.bridge.shared import DIM, figure_1_tasks, halves, with_support
 from innerloop_studies.papers.figures import loglog

@@ -47,6 +47,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _point(work: Work, trained_run: PictureRun, shots: str, peer_seconds: float) -> dict[str, Any]:
+    """One run of MTL."""
     score, seconds = mean_interval(trained_run.scores[shots]), trained_run.seconds
     return {
         "batch": pictures.recipe_for(work).outer.batch,
@@ -104,5 +105,5 @@ def _rows(points: list[dict[str, Any]], peer: dict[str, Any], scale: str) -> lis
 
 def _smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was trained."""
-    steps = [(each_run.steps, each_run.curve[-1].step) for each_run in runs.values()]
+    steps = [(each_run.steps, each_run.curve[-1]["step"]) for each_run in runs.values()]
     return [pictures.smoke_counts(runs), same_row("runs have the length that they were given", steps)]

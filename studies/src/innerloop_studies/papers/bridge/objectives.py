@@ -113,6 +113,7 @@ def _flat(params: Params) -> Tensor:
 
 
 def _stationary(problem: Problem, steps: int) -> dict[str, Any]:
+    """Sizes of gradients: eq. 13's (R = 0) at the start and where descent on eq. 12 ends; eq. 12's there."""
     start = heads_of(problem.features(problem.body), problem.y, 0.1)  # not its best ones
     free = {**problem.body, "heads": start}
     free = {name: value.detach().clone().requires_grad_() for name, value in free.items()}
@@ -142,8 +143,8 @@ def _stationary(problem: Problem, steps: int) -> dict[str, Any]:
 
 def _rows(shown: dict[str, list[float]], still: list[dict[str, Any]]) -> list[Row]:
     past, printed = shown["eq. 12 at these heads"], shown["eqs. 10 and 11"]
-    apart = listed(printed[1:], ".1e")
     ends = "; ".join(f"{s['meta']:.1e} (eq. 12's own: {s['joint']:.1e}) of {s['first']:.2g}" for s in still)
+    apart, penalties = listed(printed[1:], ".1e"), listed(PENALTIES[1:], "g")
     return [
         row(
             "§4.2: the gradient of eq. 13 is that of eq. 12 at the heads of eq. 11, for every penalty",
@@ -161,7 +162,7 @@ def _rows(shown: dict[str, list[float]], still: list[dict[str, Any]]) -> list[Ro
         row(
             "§4.2: plugging eq. 11 into eq. 10 gives eq. 13",
             "equal",
-            f"gradients {apart} apart at α = {', '.join(f'{a:g}' for a in PENALTIES[1:])}",
+            f"gradients {apart} apart at α = {penalties}",
             max(printed) < 1e-8,
             fails="eq. 10 has no R in its outer loss, so that its gradient also goes through the heads",
         ),

@@ -94,12 +94,6 @@ def training_pictures(method: str) -> int:
     return tasks.ways * (tasks.shots + tasks.queries)
 
 
-def shots_for(work: Work, recipe: Recipe) -> list[int]:
-    """What a run is judged with: the shots of its recipe, and one where the network serves any number."""
-    own = recipe.eval.shots or recipe.tasks.shots
-    return [own, 1] if work.method in ANY_SHOTS else [own]
-
-
 def _shipped(data: str, method: str, size: str = "") -> str:
     return f"{data}-{_NAMES.get(method, method.lower())}{size}"
 
@@ -125,34 +119,16 @@ def _published(work: Work) -> tuple[str, list[str]]:
     return name, items
 
 
-class ValidationPoint(NamedTuple):
-    """One validation along the way."""
-
-    step: int
-    validation: float
-    ci95: float
-    seconds: float
-
-
 class PictureRun(NamedTuple):
-    """A trained network, how it came about, and how it was judged."""
+    """A trained network, its validations along the way (``curve``), and how it was judged."""
 
-    curve: list[ValidationPoint]
+    curve: list[dict[str, Any]]
     seconds: float
     steps: int
     best_step: int
     best_seconds: float
     scores: dict[str, list[float]]
     penalties: dict[str, list[float]]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data, which a finished part keeps."""
-        return {**self._asdict(), "curve": [point._asdict() for point in self.curve]}
-
-
-def picture_run(kept: Mapping[str, Any]) -> PictureRun:
-    """A run, from the plain data that a finished part keeps."""
-    return PictureRun(**{**kept, "curve": [ValidationPoint(**point) for point in kept["curve"]]})
 
 
 class Watch:
@@ -186,17 +162,17 @@ def trained(recipe: Mapping[str, Any], shots: Sequence[int], penalties: Sequence
         seconds,
         steps=wanted.outer.steps,
         best_step=best.step,
-        best_seconds=next((point.seconds for point in curve if point.step == best.step), seconds),
+        best_seconds=next((point["seconds"] for point in curve if point["step"] == best.step), seconds),
         scores={str(n): _scores(parts, best, plan, shots=n) for n in shots},
         penalties={f"{value:g}": _scores(parts, best, plan, C=1 / value) for value in penalties},
     )
-    return run.as_dict()
+    return run._asdict()
 
 
-def _fit(parts: Parts, plan: Plan) -> tuple[list[ValidationPoint], TrainState, float]:
+def _fit(parts: Parts, plan: Plan) -> tuple[list[dict[str, Any]], TrainState, float]:
     """Trains; the curve, the best state by validation, and the seconds that training took."""
     watch, best = Watch(), [parts.first]
-    curve: list[ValidationPoint] = []
+    curve: list[dict[str, Any]] = []
     validation = validation_of(parts, plan)
 
     def score(params: Params, buffers: Buffers) -> Interval:
@@ -205,8 +181,8 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[ValidationPoint], TrainState, f
 
     def log(record: dict[str, Any]) -> None:
         if "validation" in record:
-            score_and_interval = record["validation"], record["ci95"]
-            curve.append(ValidationPoint(record["step"], *score_and_interval, watch.seconds()))
+            point = {key: record[key] for key in ("step", "validation", "ci95")}
+            curve.append({**point, "seconds": watch.seconds()})
 
     def save(state: TrainState, tags: tuple[str, ...]) -> None:
         if "best" in tags:
@@ -238,20 +214,21 @@ def carry_out(works: Sequence[Work], say: Say) -> dict[Work, PictureRun]:
     runs = {}
     values = compute_parts(PARTS, VERSION, trained, [settings_of(work) for work in works])
     for work, value in zip(works, values, strict=True):
-        runs[work] = run = picture_run(value)
+        runs[work] = run = PictureRun(**value)
         told = ", ".join(f"{100 * mean(run, shots):.1f} % ({shots} shots)" for shots in run.scores)
         say(f"{work}: {told} after {run.best_seconds:.0f} of {run.seconds:.0f} s of training")
     return runs
 
 
 def settings_of(work: Work) -> dict[str, Any]:
-    """What a run is given: all that its results depend on."""
+    """What a run is given: all that its results depend on.
+
+    It is judged with the shots of its recipe, and one where the network serves any number.
+    """
     recipe = recipe_for(work)
-    return {
-        "recipe": recipe.model_dump(),
-        "shots": shots_for(work, recipe),
-        "penalties": PENALTIES if work.method == "MTL" else (),
-    }
+    shots = [recipe.eval.shots or recipe.tasks.shots] + [1] * (work.method in ANY_SHOTS)
+    penalties = PENALTIES if work.method == "MTL" else ()
+    return {"recipe": recipe.model_dump(), "shots": shots, "penalties": penalties}
 
 
 def mean(run: PictureRun, shots: str) -> float:
@@ -313,12 +290,12 @@ def _mean_by_task(runs: Sequence[PictureRun], shots: str) -> list[float]:
 
 def time_to_reach(run: PictureRun, accuracy: float) -> float | None:
     """Seconds of training until validation first reaches this accuracy; ``None`` if it never does."""
-    return next((p.seconds for p in run.curve if p.validation >= accuracy), None)
+    return next((p["seconds"] for p in run.curve if p["validation"] >= accuracy), None)
 
 
 def best_validation(run: PictureRun) -> float:
     """The highest accuracy along the curve."""
-    return max(float(point.validation) for point in run.curve)
+    return max(float(point["validation"]) for point in run.curve)
 
 
 def shares_of_time(
@@ -328,10 +305,9 @@ def shares_of_time(
 
     Theirs is the time at which they have it; ``None`` where we never get there.
 
-    >>> from innerloop_studies.papers.bridge.pictures import ValidationPoint
-    >>> ours = [ValidationPoint(1, 0.5, 0.01, 2.0), ValidationPoint(2, 0.7, 0.01, 4.0)]
-    >>> theirs = [ValidationPoint(1, 0.6, 0.01, 4.0), ValidationPoint(2, 0.7, 0.01, 8.0)]
-    >>> run = lambda curve: PictureRun(curve, 9.0, 2, 2, curve[-1].seconds, {}, {})
+    >>> points = lambda *pairs: [{"validation": v, "seconds": s} for v, s in pairs]
+    >>> ours, theirs = points((0.5, 2.0), (0.7, 4.0)), points((0.6, 4.0), (0.7, 8.0))
+    >>> run = lambda curve: PictureRun(curve, 9.0, 2, 2, curve[-1]["seconds"], {}, {})
     >>> shares_of_time([run(ours)], [run(theirs)])
     [0.5]
     """

@@ -10,7 +10,7 @@ from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import adaptation_of, mtl_cross_kernel, mtl_kernel, stack
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop.theory.spectra import depth_structure, inverse_gap, log_slope
+from innerloop.theory.kernels import depth_structure, inverse_gap, log_slope
 from innerloop_studies.papers.bridge.corollary import RESIDUAL, residual_spectra, spectra_rows
 from innerloop_studies.papers.bridge.shared import bridge_tasks
 from innerloop_studies.papers.figures import loglog

@@ -8,18 +8,12 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_r
 TITLE = "Bridge, Table 3: multi-task learning beside six meta-learners, on CIFAR-FS and FC100"
 VERSION = 1
 
+ALL = ("R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
 # 5-way accuracies in percent; RFS is not in Bridge's table (Tian et al. 2020), nor ProtoNet on ResNet-12
 # (Lee et al. 2019); ANIL has no CIFAR-FS number
 PUBLISHED = {
-    ("cifar-fs", "5"): {
-        "MAML": 71.5,
-        "R2D2": 79.4,
-        "MetaOptNet": 84.3,
-        "ProtoNet": 83.5,
-        "RFS": 86.0,
-        "MTL": 84.1,
-    },
-    ("cifar-fs", "1"): {"R2D2": 65.3, "MetaOptNet": 72.6, "ProtoNet": 72.2, "RFS": 71.5, "MTL": 69.5},
+    ("cifar-fs", "5"): dict(zip(("MAML", *ALL), (71.5, 79.4, 84.3, 83.5, 86.0, 84.1), strict=True)),
+    ("cifar-fs", "1"): dict(zip(ALL, (65.3, 72.6, 72.2, 71.5, 69.5), strict=True)),
     ("fc100", "5"): {"MetaOptNet": 55.5, "RFS": 59.1, "MTL": 57.7},
     ("fc100", "1"): {"MetaOptNet": 41.1, "RFS": 42.6, "MTL": 42.4},
 }
@@ -60,9 +54,12 @@ def works(scale: str) -> list[Work]:
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on CIFAR-100's pictures; finished runs are kept."""
     runs = pictures.carry_out(works(scale), say)
-    table = _table(runs)
+    table: Table = {}
+    for work, result in runs.items():
+        for shots in result.scores:
+            table.setdefault((work.data, shots), {}).setdefault(work.method, []).append(result)
     cells = {
-        cell: {method: pictures.over_seeds(intervals, cell[1]) for method, intervals in methods.items()}
+        cell: {method: pictures.over_seeds(some, cell[1]) for method, some in methods.items()}
         for cell, methods in table.items()
     }
     figures = {
@@ -73,18 +70,8 @@ def run(scale: str, say: Say) -> Reproduction:
         for (data, shots), intervals in cells.items()
     }
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(table, scale)
-    data = {
-        " ".join(cell): {m: v._asdict() for m, v in intervals.items()} for cell, intervals in cells.items()
-    }
+    data = {" ".join(cell): {m: v._asdict() for m, v in each.items()} for cell, each in cells.items()}
     return Reproduction(rows, figures, data, pictures.protocol(scale))
-
-
-def _table(runs: Runs) -> Table:
-    table: Table = {}
-    for work, result in runs.items():
-        for shots in result.scores:
-            table.setdefault((work.data, shots), {}).setdefault(work.method, []).append(result)
-    return table
 
 
 def _smoke_rows(runs: Runs) -> list[Row]:

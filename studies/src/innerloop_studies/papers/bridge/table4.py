@@ -31,25 +31,21 @@ def run(scale: str, say: Say) -> Reproduction:
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(by_method, shots, scale)
     kept = ("curve", "seconds", "best_seconds", "best_step", "steps")
     data = {
-        m: {"runs": [{k: one.as_dict()[k] for k in kept} for one in some]} for m, some in by_method.items()
+        m: {"runs": [{k: getattr(one, k) for k in kept} for one in some]} for m, some in by_method.items()
     }
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, pictures.protocol(scale))
 
 
 def curves_figure(by_method: dict[str, list[PictureRun]]) -> Figure:
     """Validation accuracy against training time, a line per seed and a name per method."""
-    lines = [
-        line(
-            f"{'_' if seed else ''}{method}",  # the legend leaves out names that begin so
-            [point.seconds for point in each_run.curve],
-            [100 * point.validation for point in each_run.curve],
-            ink=colour(i),
-        )
-        for i, (method, runs) in enumerate(by_method.items())
-        for seed, each_run in enumerate(runs)
-    ]
-    one = panel("training time, processor seconds", "validation accuracy, %", lines)
-    return panels_figure([one], columns=1, width=5.6, height=3.6)
+    lines = []
+    for i, (method, runs) in enumerate(by_method.items()):
+        for seed, one in enumerate(runs):
+            name = f"{'_' if seed else ''}{method}"  # the legend leaves out names that begin so
+            x, y = ([point[key] for point in one.curve] for key in ("seconds", "validation"))
+            lines.append(line(name, x, [100 * value for value in y], ink=colour(i)))
+    one_panel = panel("training time, processor seconds", "validation accuracy, %", lines)
+    return panels_figure([one_panel], columns=1, width=5.6, height=3.6)
 
 
 def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> list[Row]:
@@ -88,12 +84,10 @@ def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> lis
 
 def _cost_row(by_method: dict[str, list[PictureRun]]) -> Row:
     """What one training picture costs each method; the head of an episode is what differs."""
-
-    def per_picture(method: str) -> float:
-        count = pictures.training_pictures(method)
-        return statistics.median(1e3 * r.seconds / (r.steps * count) for r in by_method[method])
-
-    ours, theirs = per_picture("MTL"), per_picture("MetaOptNet")
+    ours, theirs = (
+        statistics.median(1e3 * r.seconds / (r.steps * pictures.training_pictures(m)) for r in by_method[m])
+        for m in ("MTL", "MetaOptNet")
+    )
     return row(
         "a training picture costs MTL less than MetaOptNet",
         "first-order against bi-level",

@@ -41,8 +41,6 @@ METHODS: dict[str, dict[str, Any]] = {
         "outer": {"lr": 2e-3},
     },
 }
-
-
 Fold = Sequence[dict[str, float]]
 """Errors within groups by their names: of raw pixels before training, and of a trained network."""
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from innerloop.choose.advice import ahead_of, trained_row
+from innerloop.choose.advice import row_lead, trained_row
 from innerloop.choose.method_race import race_methods
 from innerloop.choose.problem import AdviceProblem, pose_advice
 from innerloop.choose.race import LEAST_STEPS, is_beyond_chance
@@ -48,11 +48,9 @@ class RaceProblem(NamedTuple):
 
     def posed(self, seed: int, *items: str) -> AdviceProblem:
         """Methods and tasks."""
-        if not self.ways:
-            own = [f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}", "backbone=none"]
-            return pose_advice(read_advise(self.data, [*own, *items]))
-        shape = [f"tasks.ways={self.ways}", f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}"]
-        return pose_advice(read_advise(source(self.data), [*shape, "backbone=none", *items]))
+        ways = [f"tasks.ways={self.ways}"] * bool(self.ways)
+        shape = [*ways, f"tasks.shots={self.shots}", "tasks.queries=10", f"seed={seed}", "backbone=none"]
+        return pose_advice(read_advise(source(self.data) if self.ways else self.data, [*shape, *items]))
 
 
 class LongRun(NamedTuple):
@@ -101,7 +99,7 @@ def short_race(case: RaceProblem, methods: Sequence[str], seed: int, seconds: fl
         went = race_methods(problem, session)
         took = session.clock()
     rows = [trained_row(racer, 0) for racer in went.racers]
-    gap = ahead_of(rows[0], rows[1], problem.better) if len(rows) > 1 else None
+    gap = row_lead(rows[0], rows[1], problem.better) if len(rows) > 1 else None
     steps = {row.method: row.steps for row in rows}
     return ShortRace([row.method for row in rows], is_beyond_chance(gap), steps, went.left_out, took)
 

@@ -56,8 +56,8 @@ class Unseen(NamedTuple):
 
     def rules(self) -> dict[str, float]:
         """The regret of every rule, read off between the rates of the grid."""
-        rates = {name: rule(self.forms, self.case.steps) for name, rule in RULES.items()}
-        return {name: self.entry.between(rate) for name, rate in rates.items()}
+        chosen = {name: rule(self.forms, self.case.steps) for name, rule in RULES.items()}
+        return {name: self.entry.between(rate) for name, rate in chosen.items()}
 
     def as_dict(self) -> dict[str, Any]:
         """For files."""
@@ -85,9 +85,7 @@ def run(scale: str, say: Say) -> Reproduction:
     results = rates.train_all(NAME, VERSION, rates.jobs_of(chosen, size), say)
     seeds = size[-1]
     table = [Unseen(rates.summary(case, results, seeds), _forms(case, seeds)) for case in chosen]
-    said = rates.stated(size)
-    last = {key: said.pop(key) for key in ("grid", "net")}
-    protocol = {**said, "queries": rates.QUERIES, **last}
+    protocol = {**rates.stated(size), "queries": rates.QUERIES}
     rows = _smoke_rows(table) if scale == "smoke" else _rows(table)
     figure = rates.table_figure([one.entry for one in table])
     return Reproduction(rows, {NAME: figure}, {"table": [one.as_dict() for one in table]}, protocol)

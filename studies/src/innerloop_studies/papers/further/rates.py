@@ -68,7 +68,7 @@ def trained(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Rea
     chance = 1 / case.ways
     diverged = not math.isfinite(score.mean)
     accuracy = chance if diverged else score.mean
-    return Reached(accuracy, score.ci95, float(outcome.recipe.inner.lr), diverged)
+    return Reached(accuracy, score.ci95, float(outcome.parts.recipe.inner.lr), diverged)
 
 
 def recipe_of(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Recipe:
@@ -194,16 +194,12 @@ class RateEntry(NamedTuple):
     @property
     def divided(self) -> float:
         """The regret, had the rate been divided by the steps and not by their root."""
-        return self._elsewhere(self.rate / step_divisor(self.case.steps))
+        return self.between(self.rate / step_divisor(self.case.steps)) if self.case.steps > 1 else self.regret
 
     @property
     def undivided(self) -> float:
         """The regret, had the rate not been divided."""
-        return self._elsewhere(self.rate * step_divisor(self.case.steps))
-
-    def _elsewhere(self, other: float) -> float:
-        """With one step nothing is divided."""
-        return self.between(other) if self.case.steps > 1 else self.regret
+        return self.between(self.rate * step_divisor(self.case.steps)) if self.case.steps > 1 else self.regret
 
     def between(self, rate: float) -> float:
         """The regret at a rate, read off between those of the grid.

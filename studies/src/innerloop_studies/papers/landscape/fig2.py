@@ -21,7 +21,6 @@ NEARER = {2000: (0.05, 0.9), 100: (0.2, 0.6)}
 NEARLY_ZERO = 1e-4
 """A ρ_H for "goes to zero": far below d/m at both numbers of samples."""
 
-
 Column = dict[str, Any]
 """Both methods along ρ_H, and how many standard errors SGD is off: its limit, and its expected ends."""
 

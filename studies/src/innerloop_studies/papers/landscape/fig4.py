@@ -88,35 +88,35 @@ CORNERS = ((1.5, 1.5), (-1.5, 1.5), (-1.5, -1.5), (1.5, -1.5))
 FIRST_HARD = ((2.0, 2.0), (-1.0, 0.0), (0.0, -1.0), (-1.0, -1.0))
 NEAR = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0))  # two hard, two easy, one centre
 FAR = ((1.2, 0.8), (0.8, 1.2), (-1.0, 1.0), (1.0, -1.0))  # two hard ones together, away from the easy centre
-RATES = {"softplus": 2.4, "sigmoid": 25.0}
+ENVIRONMENTS = {
+    "fig4 equally hard": ("four equally hard tasks", "softplus", CORNERS, 0),
+    "fig4 one hard task": ("three easy tasks, one hard one far off", "softplus", FIRST_HARD, 1),
+    "fig6 small R": ("hard and easy tasks around one centre", "sigmoid", NEAR, 2),
+    "fig6 large R, small r_H": ("hard tasks together, off the easy ones", "sigmoid", FAR, 2),
+}
+"""Titles, activations, neurons, and how many of them are hard: the first."""
+
+INNER = {"softplus": (250, 2.4), "sigmoid": (80, 25.0)}
+"""Inner samples and rate."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """Four tasks each; softplus (Figures 4, 5) and sigmoid (Figure 6)."""
     points, episodes = SIZES[scale]
-    even = [NeuronTask(w, 1.0) for w in CORNERS]
-    one_hard = [NeuronTask(w, 0.5 if i == 0 else 1.0) for i, w in enumerate(FIRST_HARD)]
-    near = [NeuronTask(w, 0.5 if i < 2 else 1.0) for i, w in enumerate(NEAR)]
-    far = [NeuronTask(w, 0.5 if i < 2 else 1.0) for i, w in enumerate(FAR)]
-    titles = {
-        "fig4 equally hard": "four equally hard tasks",
-        "fig4 one hard task": "three easy tasks, one hard one far off",
-        "fig6 small R": "hard and easy tasks around one centre",
-        "fig6 large R, small r_H": "hard tasks together, off the easy ones",
-    }
-    environments: dict[str, tuple[str, list[NeuronTask], tuple[int, int, int], float]] = {
-        "fig4 equally hard": ("softplus", even, (250, 20, episodes), RATES["softplus"]),
-        "fig4 one hard task": ("softplus", one_hard, (250, 20, episodes), RATES["softplus"]),
-        "fig6 small R": ("sigmoid", near, (80, 20, episodes), RATES["sigmoid"]),
-        "fig6 large R, small r_H": ("sigmoid", far, (80, 20, episodes), RATES["sigmoid"]),
-    }
-    solved = {name: _environment(titles[name], *settings, points) for name, settings in environments.items()}
-    for name, one in solved.items():
+    solved: dict[str, dict[str, Any]] = {}
+    for name, (title, activation, weights, hard) in ENVIRONMENTS.items():
+        tasks = [NeuronTask(w, 0.5 if i < hard else 1.0) for i, w in enumerate(weights)]
+        solved[name] = one = _environment(title, activation, tasks, episodes, points)
         say(f"{name}: solutions {one['distance']:.2f} apart, loss after a step {one['ratio']:.2f} to 1")
     names = list(solved)
+    axis, w = grid(-3.2, 3.2, points)
+    alone = []
+    for i, task in enumerate(NeuronTask(weight, 1.0) for weight in CORNERS):
+        title, z = f"task {i + 1} alone, before adaptation", nal_loss(w, [task], "softplus", 500, i)
+        alone.append(_field(title, axis, z, [task], {}, {}))
     figures = {
         "landscape-fig4": fields_figure([f for name in names[:2] for f in solved[name]["fields"]]),
-        "landscape-fig5": fields_figure(_task_fields(even, points)),
+        "landscape-fig5": fields_figure(alone),
         "landscape-fig6": fields_figure([f for name in names[2:] for f in solved[name]["fields"]]),
     }
     protocol = {
@@ -130,60 +130,46 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(_rows(solved, names), figures, data, protocol)
 
 
-def _environment(
-    title: str, activation: str, tasks: list[NeuronTask], shots: tuple[int, int, int], lr: float, points: int
-) -> dict[str, Any]:
+def _field(
+    title: str,
+    axis: list[float],
+    z: Tensor,
+    tasks: list[NeuronTask],
+    solutions: dict[str, list[float]],
+    at: dict[str, float],
+) -> Field:
+    heights, optima = z.view(len(axis), -1).tolist(), [(*t.weight, t.kind) for t in tasks]
+    return Field(title=title, x=axis, y=axis, z=heights, optima=optima, solutions=solutions, at=at)
 
+
+def _environment(
+    title: str, activation: str, tasks: list[NeuronTask], episodes: int, points: int
+) -> dict[str, Any]:
+    """Where NAL and MAML end in an environment."""
     axis, w = grid(-3.2, 3.2, points)
+    inner, lr = INNER[activation]
     losses = {
         "NAL": nal_loss(w, tasks, activation, 500, 0),
-        "MAML": maml_loss(w, tasks, activation, lr, shots, 1),
+        "MAML": maml_loss(w, tasks, activation, lr, (inner, 20, episodes), 1),
     }
     ends = {key: w[value.argmin()] for key, value in losses.items()}
     hard = torch.tensor([t.weight for t in tasks if t.kind == "hard"], dtype=torch.float64)
     solutions = {key: end.tolist() for key, end in ends.items()}
-    optima = [(*t.weight, t.kind) for t in tasks]
-    fields: list[Field] = [
-        {
-            "title": f"{title}\n{WHAT[key]}",
-            "x": axis,
-            "y": axis,
-            "z": value.view(points, points).tolist(),
-            "optima": optima,
-            "solutions": solutions,
-            "at": {name: float(value[other.argmin()]) for name, other in losses.items()},
-        }
-        for key, value in losses.items()
-    ]
-    after = losses["MAML"]
+    fields = []
+    for key, value in losses.items():
+        at = {name: float(value[other.argmin()]) for name, other in losses.items()}
+        fields.append(_field(f"{title}\n{WHAT[key]}", axis, value, tasks, solutions, at))
     return {
         "fields": fields,
         "solutions": solutions,
         "distance": float((ends["NAL"] - ends["MAML"]).norm()),
         "cell": axis[1] - axis[0],
-        "ratio": float(after[losses["NAL"].argmin()] / after.min()),
+        "ratio": float(losses["MAML"][losses["NAL"].argmin()] / losses["MAML"].min()),
         "to_hard": {
             key: float((end - hard).norm(dim=-1).mean()) if len(hard) else math.nan
             for key, end in ends.items()
         },
     }
-
-
-def _task_fields(tasks: list[NeuronTask], points: int) -> list[Field]:
-
-    axis, w = grid(-3.2, 3.2, points)
-    return [
-        {
-            "title": f"task {i + 1} alone, before adaptation",
-            "x": axis,
-            "y": axis,
-            "z": nal_loss(w, [task], "softplus", 500, i).view(points, points).tolist(),
-            "optima": [(*task.weight, task.kind)],
-            "solutions": {},
-            "at": {},
-        }
-        for i, task in enumerate(tasks)
-    ]
 
 
 def _rows(solved: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:

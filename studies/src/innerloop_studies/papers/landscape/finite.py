@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from innerloop.report.plots.panels import Panel, line
+from innerloop.theory.kernels import log_slope
 from innerloop.theory.landscape.finite import TaskMoments, draw_moments
 from innerloop.theory.landscape.forms import solve
-from innerloop.theory.spectra import log_slope
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Row, row
 

@@ -32,10 +32,8 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 """Settings beside those of plain training."""
 
-
 Runs = Sequence[Mapping[str, Any]]
 """Seed by seed: accuracies on test tasks by kind (``scores``), and the groups that were hard in training."""
-
 
 ByArm = Mapping[str, Runs]
 """Runs by how hard tasks are treated."""

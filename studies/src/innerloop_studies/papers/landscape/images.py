@@ -34,8 +34,6 @@ from innerloop.training.execution.plan import Plan, torch_threads
 from innerloop_studies.reproduce.rows import Row, Say, same_row
 
 INNER_RATE = 0.1
-
-
 SGD = {"MAML": ("sgd", 1e-3), "NAL": ("sgd", 1e-6)}
 """Outer optimisers and rates as published: tuned in 1e-2 to 1e-6. At NAL's rate the network hardly moves."""
 ADAM = {method: ("adam", rate) for method, (_, rate) in SGD.items()}
@@ -196,14 +194,9 @@ def by_head(net: Network, params: Params, buffers: Buffers, task: Task, ways: in
 
 
 JUDGED = ("train easy", "train hard", "test easy", "test hard")
-
-
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
-
-
 STEPS, TASKS = 20_000, 8
 """Of the paper's trainings."""
-
 
 Accuracies = Mapping[str, Mapping[str, Interval]]
 """In percent, by name of the arm and kind of tasks."""

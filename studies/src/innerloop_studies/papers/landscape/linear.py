@@ -109,7 +109,7 @@ def intervals(values: Tensor) -> tuple[list[float], list[float]]:
     return [f.mean for f in by_column], [f.ci95 for f in by_column]
 
 
-def standard_errors_off(values: Tensor, expected: Tensor) -> float:
+def standard_errors_off(values: Tensor, expected: Tensor | float) -> float:
     """The largest distance of a mean (over the first axis) from what is expected, in standard errors."""
     error = values.std(0) / len(values) ** 0.5
     return float(((values.mean(0) - expected).abs() / error).max())

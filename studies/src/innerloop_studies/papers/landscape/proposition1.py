@@ -26,6 +26,7 @@ from innerloop.theory.landscape.geography import (
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.papers.landscape import finite
 from innerloop_studies.papers.landscape.finite import F64, NOISE, Environment
+from innerloop_studies.papers.landscape.linear import standard_errors_off
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Landscape, Proposition 1, Corollaries 1 and 2, Remark 1 (§3): simulated steps"
@@ -59,19 +60,15 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"landscape-proposition1": _figure()}, {"needed": needed}, protocol)
 
 
-def _off(values: Tensor, expected: Tensor | float) -> float:
-    """Of means over the first axis, in standard errors, the largest."""
-    error = values.std(0) / len(values) ** 0.5
-    return float(((values.mean(0) - expected).abs() / error).max())
-
-
 def _lemma_row(env: Environment, draws: int) -> Row:
     one = finite.take(env, torch.zeros(draws, dtype=torch.long))
     left = (
         torch.eye(DIM, dtype=F64)
         - RATE * finite.task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
     )
-    off = _off(left @ one.covariances @ left, adapted_curvature(env.covariances[:1], RATE, SHOTS)[0])
+    off = standard_errors_off(
+        left @ one.covariances @ left, adapted_curvature(env.covariances[:1], RATE, SHOTS)[0]
+    )
     said = f"{off:.1f} standard errors off at most, in {DIM**2} entries"
     return row(
         "Lemma 2 (A.1): E[P̂ΣP̂] = Q⁽ᵐ⁾", "equal", said, off < SURE, reason=f"{draws} draws of m samples"
@@ -102,8 +99,8 @@ def _proposition_rows(env: Environment, draws: int) -> list[Row]:
     for name, w in solutions.items():
         values = _simulated(env, w, draws)
         known = float(excess_risk(w, env.covariances, env.optima, RATE, SHOTS))
-        off = _off(values, known + step)
-        errors.append(_off(values, known))
+        off = standard_errors_off(values, known + step)
+        errors.append(standard_errors_off(values, known))
         said = f"simulated {float(values.mean()) - step:.5f}: {off:.1f} standard errors off"
         rows.append(row(f"Proposition 1, {name}: the excess risk", round(known, 5), said, off < SURE))
     why = f"no start avoids the noise of the step ({step:.4f}), but the least loss of eq. 2 does not have it"
@@ -140,7 +137,7 @@ def _corollary_rows(draws: int) -> list[Row]:
     for name, start, printed in zip(names, both, _printed_corollary(LARGE, lr, m), strict=True):
         w = start.coordinate.expand(int(LARGE.dim))
         pairs = task_risks(w, covariances, optima, lr, m).view(2, -1).mean(0)  # one hard, one easy task
-        off = _off(pairs, printed)
+        off = standard_errors_off(pairs, printed)
         said = f"over drawn tasks {float(pairs.mean()):.4f}: {off:.1f} standard errors off"
         rows.append(row(f"Corollary 1, {name}: the excess risk", round(printed, 4), said, off < SURE))
     gain, bracket = float(geography(LARGE, lr, ENDLESS).gain), float(limiting_gain(LARGE))
@@ -189,17 +186,18 @@ def _samples_needed(values: Tensor) -> float:
     """Samples with which the gain over 1 is half of what 200 per effective direction bring."""
     grid = torch.logspace(0, 4, 801, dtype=F64)
     gains = _gains(values, grid) - 1
-    target = float(_gains(values, values.new_tensor([200.0 * float(_dimension(values))]))[0] - 1) / 2
+    target = (
+        float(
+            _gains(values, values.new_tensor([200.0 * float(effective_dimension(torch.diag(values)))]))[0] - 1
+        )
+        / 2
+    )
     return float(grid[int((gains < target).sum())])
-
-
-def _dimension(values: Tensor) -> Tensor:
-    return effective_dimension(torch.diag(values))
 
 
 def _remark_row(needed: dict[str, float]) -> Row:
     few, many, strong = needed.values()
-    dims = [float(_dimension(values)) for values in _spectra().values()]
+    dims = [float(effective_dimension(torch.diag(values))) for values in _spectra().values()]
     said = ", ".join(
         f"{name} (effective dimension {d:.3g}): {m:.0f}"
         for (name, m), d in zip(needed.items(), dims, strict=True)

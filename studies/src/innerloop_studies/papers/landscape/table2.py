@@ -21,8 +21,6 @@ EASY, HARD, QUERIES = (2, 50), (20, 5), 10
 NAL_SHOTS = 5
 """Pictures per class that NAL sees besides the ten targets: 15 in all, of easy and hard tasks alike (C.5)."""
 TRAIN_IMAGES = 450
-
-
 ARMS = {
     "NAL": ("NAL", images.SGD["NAL"]),
     "MAML": ("MAML", images.SGD["MAML"]),
@@ -43,7 +41,7 @@ def trained(
 
 def _checks(scale: str) -> dict[str, dict[str, float]]:
     """One run again; and both methods before training, each taking one step, from unlike mixtures."""
-    budget = _budget(scale)
+    budget = BUDGETS[scale]
     one_step = budget._replace(test_steps=1)
     return {
         "again": trained(scale, SHARES[1], "MAML", budget, 0),
@@ -137,13 +135,18 @@ PUBLISHED = {
     (0.01, "MAML"): (94.0, 15.7, 85.0, 11.8),
 }
 SHARES, METHODS = (0.99, 0.5, 0.01), tuple(ARMS)
+BUDGETS = {
+    "smoke": Budget(3, 2, 2, "stride", 3, 5),
+    "cpu": Budget(400, 2, 32, "stride", 50, 5),
+    "paper": Budget(STEPS, TASKS, 64, "stride", 250, 5),
+}
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
     sources_of(scale)  # missing data are told at once
     jobs = [
-        {"scale": scale, "share": share, "method": method, "budget": _budget(scale), "seed": seed}
+        {"scale": scale, "share": share, "method": method, "budget": BUDGETS[scale], "seed": seed}
         for share in SHARES
         for method in METHODS
         for seed in range(SEEDS[scale])
@@ -156,21 +159,13 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
     checks = _checks(scale) if scale == "smoke" else {}
-    protocol = _protocol(scale, _budget(scale))
+    protocol = _protocol(scale, BUDGETS[scale])
     rows = _rows(accuracies, scale, checks)
     return Reproduction(rows, {"landscape-table2": figure}, images.plain_accuracies(accuracies), protocol)
 
 
-def _budget(scale: str) -> Budget:
-    return {
-        "smoke": Budget(3, 2, 2, "stride", 3, 5),
-        "cpu": Budget(400, 2, 32, "stride", 50, 5),
-        "paper": Budget(STEPS, TASKS, 64, "stride", 250, 5),
-    }[scale]
-
-
 def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]]) -> list[Row]:
-    asked = {k: shape.ways * shape.queries * _budget(scale).episodes for k, shape in shapes(scale).items()}
+    asked = {k: shape.ways * shape.queries * BUDGETS[scale].episodes for k, shape in shapes(scale).items()}
     judged = [
         (kinds[part].mean / 100, asked[part.split()[1]] * SEEDS[scale])
         for kinds in accuracies.values()
@@ -180,42 +175,36 @@ def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]
     if scale == "smoke":
         return rows + _smoke_rows(accuracies, checks)
 
-    rows += [_above_nal(accuracies, share, part, scale) for share in SHARES for part in JUDGED]
-    return rows + [_many_help(accuracies, part, scale) for part in ("train hard", "test hard")]
+    def statement(what: str, published: Any, ours: str, holds: bool, more: str = "") -> None:
+        expected = scale != "cpu" or what not in FAILS
+        rows.append(row(what, published, ours, holds, expected=expected, reason=deviations(scale) + more))
 
+    def mean(share: float, method: str, part: str) -> float:
+        return accuracies[f"p={share} {method}"][part].mean
 
-def _above_nal(accuracies: Accuracies, share: float, part: str, scale: str) -> Row:
-    """MAML against NAL by SGD as published, with Adam's number beside it."""
-
-    def gap(by: str) -> float:
-        maml, nal = (accuracies[f"p={share} {method}{by}"][part].mean for method in ("MAML", "NAL"))
-        return round(maml - nal, 1)
-
-    i = JUDGED.index(part)
-    published = round(PUBLISHED[(share, "MAML")][i] - PUBLISHED[(share, "NAL")][i], 1)
-    what = f"p={share}: MAML above NAL on {part} tasks, points"
-    return _statement(scale, what, published, f"{gap('')} (by Adam {gap(' by Adam')})", gap("") > 0)
-
-
-def _many_help(accuracies: Accuracies, part: str, scale: str) -> Row:
-    many, few = (f"p={p}" for p in (SHARES[0], SHARES[-1]))
-    means = {
-        by: [round(accuracies[f"{p} MAML{by}"][part].mean, 1) for p in (many, few)] for by in ("", " by Adam")
-    }
-    theirs = [PUBLISHED[(p, "MAML")][JUDGED.index(part)] for p in (SHARES[0], SHARES[-1])]
-    what = f"MAML on {part} tasks: many hard ones in training help ({many} against {few})"
-    ours = f"{means['']} (by Adam {means[' by Adam']})"
-    return _statement(scale, what, theirs, ours, means[""][0] > means[""][1] + MARGIN, f"; {RULE}")
-
-
-def _statement(scale: str, what: str, published: Any, ours: str, holds: bool, more: str = "") -> Row:
-    expected = scale != "cpu" or what not in FAILS
-    return row(what, published, ours, holds, expected=expected, reason=deviations(scale) + more)
+    for share in SHARES:
+        for i, part in enumerate(JUDGED):
+            gap, adam = (
+                round(mean(share, f"MAML{by}", part) - mean(share, f"NAL{by}", part), 1)
+                for by in ("", " by Adam")
+            )
+            published = round(PUBLISHED[share, "MAML"][i] - PUBLISHED[share, "NAL"][i], 1)
+            what = f"p={share}: MAML above NAL on {part} tasks, points"
+            statement(what, published, f"{gap} (by Adam {adam})", gap > 0)
+    many, few = SHARES[0], SHARES[-1]
+    for part in ("train hard", "test hard"):
+        ours, adam_s = (
+            [round(mean(p, f"MAML{by}", part), 1) for p in (many, few)] for by in ("", " by Adam")
+        )
+        theirs = [PUBLISHED[p, "MAML"][JUDGED.index(part)] for p in (many, few)]
+        what = f"MAML on {part} tasks: many hard ones in training help (p={many} against p={few})"
+        statement(what, theirs, f"{ours} (by Adam {adam_s})", ours[0] > ours[1] + MARGIN, f"; {RULE}")
+    return rows
 
 
 def deviations(scale: str) -> str:
     """What is not as published, for every row."""
-    budget = _budget(scale)
+    budget = BUDGETS[scale]
     other = f"{STEPS:,} steps of {TASKS} tasks; it also says 10,000 of 2"
     if scale == "paper":
         return f"SGD as published; the longer of C.5's two trainings: {other}"

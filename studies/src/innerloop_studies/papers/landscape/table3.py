@@ -65,13 +65,13 @@ def _panels(by_method: dict[str, dict[str, Any]]) -> list[Panel]:
 
 
 def _points(name: str, y: list[float], spread: list[float] | None = None) -> Line:
-
     shift = 0.09 if name == "published" else -0.09
     measured = points([i + shift for i in range(len(y))], y, spread or [0.0] * len(y))
     return line(name, [], [], ink=INKS.get(name) or INKS[name.split(",")[0]], points=measured)
 
 
 def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:
+    """The average coordinate and its deviation over trials, and test errors by number of samples."""
     env = Geography(DIM, RHO_HARD, RHO_EASY, R, SPREAD, SPREAD)
     zeta = float(name.partition("= ")[2] or 1)
     method = "maml" if name == "MAML" else "nal"

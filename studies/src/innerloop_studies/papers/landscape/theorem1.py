@@ -86,6 +86,7 @@ def _pairs(activation: str, samples: int, pairs: int) -> list[dict[str, Any]]:
 
 
 def _pair(activation: str, samples: int, seed: int) -> dict[str, Any]:
+    """The hard task's gradient over the easy one's, for a pair of tasks."""
     net = neurons(DIM, NEURONS, activation)
     g = torch.Generator().manual_seed(seed)
     base = torch.linalg.qr(torch.randn(DIM, DIM, generator=g, dtype=torch.float64))[0][:NEURONS]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from innerloop.report.plots.panels import panels_figure
 from innerloop.theory.landscape.forms import nal_solution
+from innerloop_studies.papers.adaptlr.shared import seeded
 from innerloop_studies.papers.landscape import finite
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -25,7 +26,6 @@ SIZES: dict[str, tuple[int, list[int], list[int], list[int]]] = {
 SIZES["paper"] = (2000, [2**k for k in range(5, 13)], [2**k for k in range(5, 15)], SIZES["cpu"][3])
 """Draws, numbers of tasks, of samples, of dimensions."""
 
-
 Results = dict[str, Any]
 """Distances along the numbers of samples, of dimensions and of tasks; the closed form along the last."""
 
@@ -33,7 +33,7 @@ Results = dict[str, Any]
 def run(scale: str, say: Say) -> Reproduction:
     """Draws training sets of one environment, and solves each exactly."""
     draws, tasks, samples, dims = SIZES[scale]
-    scatter = finite.nal_scatter(finite.draw_environment(DIM, _generator(DIM)), SAMPLES)
+    scatter = finite.nal_scatter(finite.draw_environment(DIM, seeded(DIM)), SAMPLES)
     results: Results = {
         "tasks": tasks,
         "samples": samples,
@@ -55,14 +55,10 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(_rows(results, near), figures, results, protocol)
 
 
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
 def _distances(dim: int, tasks: int, samples: int, draws: int) -> dict[str, float]:
     """By eq. 46, over draws: the whole distance, θ for the tasks given, that between the optima."""
-    env = finite.draw_environment(dim, _generator(dim))
-    g = _generator(tasks * 100_003 + samples)
+    env = finite.draw_environment(dim, seeded(dim))
+    g = seeded(tasks * 100_003 + samples)
     best = nal_solution(env.covariances, env.optima)
     parts: dict[str, list[Tensor]] = {"whole": [], "given": [], "between": []}
     for count in finite.chunks(draws, tasks * dim**2):

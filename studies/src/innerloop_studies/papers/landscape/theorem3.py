@@ -30,7 +30,6 @@ SIZES = {
 SIZES["paper"] = (2000, [2**k for k in range(5, 13)], [2**k for k in range(3, 12)])
 """Draws, numbers of tasks, numbers of episodes (samples, where these grow instead, are multiples of them)."""
 
-
 Results = dict[str, Any]
 """Distances along numbers of tasks, episodes, outer samples, and inner and outer samples alike."""
 
@@ -106,10 +105,6 @@ def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episode
     g = torch.Generator().manual_seed(episodes)
     w = _solution(finite.take(env, torch.arange(len(env.optima)).repeat(episodes)), INNER, OUTER, g)
     return {"from_limit": float((w - best).norm()), "from_full": float((w - full).norm())}
-
-
-def _given(results: Results) -> list[list[float]]:
-    return [[one["given"] for one in results[f"by_{by}"]] for by in ("episodes", "outer", "both")]
 
 
 def _rows(results: Results, near: float) -> list[Row]:

@@ -13,7 +13,7 @@ from innerloop.kernels.meta.kernel import maml_kernel, stack
 from innerloop.learners.gradient import maml
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.convergence import Rates, loss_bound, rates
-from innerloop.theory.spectra import log_slope
+from innerloop.theory.kernels import log_slope
 from innerloop.training.wide import adapted_outputs, off_linear, watch_course
 from innerloop_studies.papers.bridge.shared import bridge_tasks, is_under_bound, mean_losses, wide_net
 from innerloop_studies.papers.figures import loglog

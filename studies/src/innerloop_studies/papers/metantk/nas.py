@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from innerloop.choose.architectures.draws import PictureDraws
-from innerloop.choose.architectures.measure import read_kept
+from innerloop.choose.architectures.measure import read_measurements
 from innerloop.choose.architectures.search import search
 from innerloop.choose.architectures.space import cell_space
 from innerloop.choose.scores.sizes import network_size
@@ -69,41 +69,21 @@ def photographs(classes: int = CLASSES, each: int = EACH) -> ImageSource:
     return from_arrays(np.stack(pictures), names, splits=splits, name=TINY)
 
 
-class CellSearch(NamedTuple):
-    """One search."""
-
-    genotype: Mapping[str, Any]
-    scores: Mapping[str, float]
-    reliability: Mapping[str, Any]
-    measured: int
-    seconds: float
-    parameters: int
-
-
-class CellTraining(NamedTuple):
-    """One training."""
-
-    seconds: float
-    steps: int
-    parameters: int
-    scores: dict[str, list[float]]
-
-
 class CaseRun(NamedTuple):
     """Search, training and test of one case."""
 
     genotype: Any
-    search: CellSearch | None
-    training: CellTraining
+    search: dict[str, Any] | None
+    training: dict[str, Any]
 
     @property
     def shots(self) -> list[str]:
         """The numbers of shots that it was judged with."""
-        return list(self.training.scores)
+        return list(self.training["scores"])
 
     def accuracy(self, shots: str) -> float:
         """In percent."""
-        return 100 * fmean(self.training.scores[shots])
+        return 100 * fmean(self.training["scores"][shots])
 
 
 WAYS, SMOKE_QUERIES, SIDE = 5, 2, 32
@@ -262,15 +242,14 @@ def found_cell(
     result = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
     seconds = time.process_time() - begun
     best = result.ranked[0]
-    cell = CellSearch(
-        to_table(best.candidate),
-        best.scores,
-        {} if result.reliability is None else result.reliability.as_dict(),
-        result.measured,
-        seconds=seconds if fresh else sum(each.seconds for each in read_kept(keep).values()),
-        parameters=network_size(space.build(best.candidate, "transductive"), space.shape).body,
-    )
-    return cell._asdict()
+    return {
+        "genotype": to_table(best.candidate),
+        "scores": best.scores,
+        "reliability": {} if result.reliability is None else result.reliability.as_dict(),
+        "measured": result.measured,
+        "seconds": seconds if fresh else sum(each.seconds for each in read_measurements(keep).values()),
+        "parameters": network_size(space.build(best.candidate, "transductive"), space.shape).body,
+    }
 
 
 def pictures(data: str) -> ImageSource:
@@ -292,7 +271,7 @@ def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -
         episodes = wanted.eval.episodes
         scores[name] = judge(changed, state.params, state.buffers, "test", episodes, plan).scores
     parameters = sum(value.numel() for value in state.params.values())
-    return CellTraining(seconds, wanted.outer.steps, parameters, scores)._asdict()
+    return {"seconds": seconds, "steps": wanted.outer.steps, "parameters": parameters, "scores": scores}
 
 
 def _parts(recipe: Recipe, sizes: Sizes | None = None) -> Parts:
@@ -309,21 +288,21 @@ def carry_out(cases: Sequence[SearchCase], say: Say) -> dict[SearchCase, CaseRun
     """Every case once; finished searches and trainings are kept."""
     say(f"{len(cases)} runs, two at a time; finished searches and trainings are kept")
     found = searched(cases)
-    cells = {case: found[case].genotype if case in found else "metanas" for case in cases}
+    cells = {case: found[case]["genotype"] if case in found else "metanas" for case in cases}
     jobs = [{"recipe": recipe_of(case, cell), "heads": heads_of(case)} for case, cell in cells.items()]
     values = compute_parts(
         PARTS, VERSION, trained, jobs, seen=lambda job: seen(str(job["recipe"]["data"]["name"]))
     )
     runs = {}
     for (case, cell), value in zip(cells.items(), values, strict=True):
-        runs[case] = run = CaseRun(cell, found.get(case), CellTraining(**value))
+        runs[case] = run = CaseRun(cell, found.get(case), value)
         scores = ", ".join(f"{run.accuracy(shots):.1f} % ({shots}-shot)" for shots in run.shots)
-        cost = "" if run.search is None else f"searched for {run.search.seconds:.0f} s, "
-        say(f"{case}: {cost}trained for {run.training.seconds:.0f} s: {scores}")
+        cost = "" if run.search is None else f"searched for {run.search['seconds']:.0f} s, "
+        say(f"{case}: {cost}trained for {run.training['seconds']:.0f} s: {scores}")
     return runs
 
 
-def searched(cases: Sequence[SearchCase]) -> dict[SearchCase, CellSearch]:
+def searched(cases: Sequence[SearchCase]) -> dict[SearchCase, dict[str, Any]]:
     """Of those that search for a cell, what was found."""
     for data in {case.data for case in cases}:
         pictures(data)  # missing data are told at once
@@ -331,7 +310,7 @@ def searched(cases: Sequence[SearchCase]) -> dict[SearchCase, CellSearch]:
     values = compute_parts(
         PARTS, VERSION, found_cell, list(jobs.values()), seen=lambda job: seen(str(job["data"]))
     )
-    return {case: CellSearch(**value) for case, value in zip(jobs, values, strict=True)}
+    return dict(zip(jobs, values, strict=True))
 
 
 def seen(data: str) -> dict[str, str]:

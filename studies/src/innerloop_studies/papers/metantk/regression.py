@@ -17,11 +17,11 @@ from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.report.plots.panels import line, panels_figure
-from innerloop.theory.spectra import log_slope, spectrum
+from innerloop.theory.kernels import log_slope, spectrum
 from innerloop.training.wide import descend, episodic_loss, meta_outputs, objective_loss
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.papers.figures import loglog
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
 TITLE = "MetaNTK, Theorem 2: trained wide networks against kernel predictions"
 VERSION = 1
@@ -45,6 +45,7 @@ SIZES = {
 def run(scale: str, say: Say) -> Reproduction:
     """Trains each method at every width on the same tasks, and compares with the analytic prediction."""
     widths, draws, steps = SIZES[scale]
+    wide = [float(w) for w in widths]
     train = bridge_tasks(0, "train", TASKS, SHOTS, SHOTS, standard=True)
     test = bridge_tasks(0, "test", TESTS, SHOTS, SHOTS, standard=True)
     errors: dict[str, list[float]] = {method: [] for method in METHODS}
@@ -57,7 +58,24 @@ def run(scale: str, say: Say) -> Reproduction:
             errors[method].append(float(off.mean()))
             spread[method].append(float(off.std() / draws**0.5))
             say(f"{method}, width {width}: off by {errors[method][-1]:.3g} of the prediction's norm")
-    slopes = {m: log_slope([float(w) for w in widths], errors[m]) for m in METHODS}
+    slopes = {m: log_slope(wide, errors[m]) for m in METHODS}
+    near = 0.15 if len(widths) > 3 else 0.35
+    rows = [
+        row(
+            f"{m}: trained networks approach the kernel's prediction as width grows, like width^−½",
+            -0.5,
+            f"slope {slopes[m]:.2f}: {errors[m][0]:.3f} at width {widths[0]}, {errors[m][-1]:.3f} at "
+            f"{widths[-1]}",
+            abs(slopes[m] + 0.5) < near,
+            reason=f"slope of the relative error on log–log axes, within {near}; {NOT_THE_PAPERS}",
+        )
+        for m in METHODS
+    ]
+    lines = [line(m.upper(), wide, errors[m], spread[m]) for m in METHODS]
+    lines.append(line("∝ width^−½", wide, [errors["anil"][0] * (wide[0] / w) ** 0.5 for w in wide]))
+    figure = panels_figure(
+        [loglog("width", "‖F_network − F_kernel‖/‖F_kernel‖ on test tasks", lines)], width=5.0
+    )
     protocol = {
         "network": f"{DEPTH} layers, ReLU, NTK parametrisation, antisymmetric start (f_0 = 0), float32",
         "tasks": f"{TASKS} training and {TESTS} test Bridge tasks, {SHOTS} + {SHOTS} samples, ‖x‖ = √d",
@@ -68,9 +86,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "not the paper's": NOT_THE_PAPERS,
     }
     data = {"widths": widths, "errors": errors, "standard_errors": spread, "slopes": slopes}
-    return Reproduction(
-        _rows(widths, errors, slopes), {"metantk-regression": _figure(widths, errors, spread)}, data, protocol
-    )
+    return Reproduction(rows, {"metantk-regression": figure}, data, protocol)
 
 
 def _outer(method: str, tasks: TaskBatch, steps: int) -> Descent:
@@ -127,35 +143,3 @@ def _train(method: str, net: Network, params: Params, tasks: TaskBatch, outer: D
     make = maml if method == "maml" else anil
     learner = make(net, loss, INNER.time / INNER.steps, INNER.steps)
     return descend(episodic_loss(learner, tasks), params, rate, outer.steps)
-
-
-def _rows(widths: list[int], errors: dict[str, list[float]], slopes: dict[str, float]) -> list[Row]:
-    rows, near = [], 0.15 if len(widths) > 3 else 0.35
-    for method in METHODS:
-        first, last = errors[method][0], errors[method][-1]
-        rows.append(
-            row(
-                f"{method}: trained networks approach the kernel's prediction as width grows, like width^−½",
-                -0.5,
-                f"slope {slopes[method]:.2f}: {first:.3f} at width {widths[0]}, {last:.3f} at {widths[-1]}",
-                abs(slopes[method] + 0.5) < near,
-                reason=f"slope of the relative error on log–log axes, within {near}; {NOT_THE_PAPERS}",
-            )
-        )
-    return rows
-
-
-def _figure(widths: list[int], errors: dict[str, list[float]], spread: dict[str, list[float]]) -> Any:
-    wide = [float(w) for w in widths]
-    lines = [line(method.upper(), wide, errors[method], spread[method]) for method in METHODS]
-    law = [errors["anil"][0] * (wide[0] / w) ** 0.5 for w in wide]
-    return panels_figure(
-        [
-            loglog(
-                "width",
-                "‖F_network − F_kernel‖/‖F_kernel‖ on test tasks",
-                [*lines, line("∝ width^−½", wide, law)],
-            )
-        ],
-        width=5.0,
-    )

@@ -64,13 +64,13 @@ def line_of(runs: Sequence[CaseRun], cells: int) -> Line:
     searches = [run.search for run in runs if run.search is not None]
     return Line(
         cells,
-        parameters=fmean(run.training.parameters for run in runs),
-        search_minutes=fmean(one.seconds for one in searches) / 60 if searches else None,
-        training_minutes=fmean(run.training.seconds for run in runs) / 60,
+        parameters=fmean(run.training["parameters"] for run in runs),
+        search_minutes=fmean(one["seconds"] for one in searches) / 60 if searches else None,
+        training_minutes=fmean(run.training["seconds"] for run in runs) / 60,
         runs=len(runs),
         accuracy={shots: accuracies(runs, shots) for shots in runs[0].shots},
         genotypes=[run.genotype for run in runs],
-        reliability=[one.reliability for one in searches],
+        reliability=[one["reliability"] for one in searches],
     )
 
 
@@ -104,8 +104,7 @@ def compared(shots: str, ours: Sequence[CaseRun], theirs: Sequence[CaseRun]) -> 
 def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
     """First minus second in words: over the same test tasks, and over independent runs.
 
-    >>> from innerloop_studies.papers.metantk.nas import CellTraining
-    >>> run = lambda *scores: CaseRun("metanas", None, CellTraining(60.0, 10, 1000, {"1": list(scores)}))
+    >>> run = lambda *scores: CaseRun("metanas", None, {"scores": {"1": list(scores)}})
     >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
     '+10.00 points (± 0.00 over tasks)'
     """
@@ -119,7 +118,7 @@ def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) 
 
 
 def _by_task(runs: Sequence[CaseRun], shots: str) -> list[float]:
-    return [fmean(scores) for scores in zip(*(run.training.scores[shots] for run in runs), strict=True)]
+    return [fmean(scores) for scores in zip(*(run.training["scores"][shots] for run in runs), strict=True)]
 
 
 def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[str, float]) -> Row:
@@ -148,8 +147,8 @@ def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[
 
 def within_limits(runs: Runs) -> Row:
     """Whether searches and trainings of ``cpu`` kept their time: as recorded either way."""
-    costs = [run.search.seconds for run in runs.values() if run.search is not None]
-    times = [run.training.seconds for run in runs.values()]
+    costs = [run.search["seconds"] for run in runs.values() if run.search is not None]
+    times = [run.training["seconds"] for run in runs.values()]
     within = max(costs) <= SEARCH_LIMIT and max(times) <= TRAINING_LIMIT
     return row(
         "no search takes more than 10 minutes of one core, and no training more than 8",
@@ -163,11 +162,11 @@ def within_limits(runs: Runs) -> Row:
 
 def smoke_rows(runs: Runs) -> list[Row]:
     """What must hold however little was searched and trained."""
-    every = [scores for run in runs.values() for scores in run.training.scores.values()]
+    every = [scores for run in runs.values() for scores in run.training["scores"].values()]
     counts = counts_row([(fmean(scores), nas.WAYS * nas.SMOKE_QUERIES * len(scores)) for scores in every])
     case, run = next((case, run) for case, run in reversed(list(runs.items())) if run.search is not None)
     again = nas.trained(recipe=nas.recipe_of(case, run.genotype), heads=nas.heads_of(case))["scores"]
-    pairs = [pair for name in again for pair in zip(run.training.scores[name], again[name], strict=True)]
+    pairs = [pair for name in again for pair in zip(run.training["scores"][name], again[name], strict=True)]
     wanted = nas.search_of(case)
     assert wanted is not None
     same = nas.found_cell(**wanted)["genotype"] == run.genotype

@@ -73,7 +73,7 @@ def _at_84_pixels(say: Say) -> list[Row]:
         return []
     (outcome,) = nas.carry_out([SearchCase("smoke", nas.TINY, OURS, 0)], lambda _: None).values()
     say("84 pixels: searched, trained and judged on Tiny-ImageNet's photographs")
-    scores = [score for each in outcome.training.scores.values() for score in each]
+    scores = [score for each in outcome.training["scores"].values() for score in each]
     answers = nas.WAYS * nas.SMOKE_QUERIES
     whole = [abs(score * answers - round(score * answers)) < 0.02 for score in scores]
     said = f"{sum(whole)} of {len(scores)} accuracies are whole numbers of right answers"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.core.errors import UserError, spelling
 from innerloop.experiment.recipe.rules import PICTURES
-from innerloop.experiment.recipe.schema import Data, Recipe
+from innerloop.experiment.recipe.schema import DataSettings, Recipe
 
 if TYPE_CHECKING:
     from innerloop.data.opening import Survey
@@ -33,14 +33,14 @@ Grey pictures may be characters, which mean something else when flipped."""
 WORDS = {'on_bad="skip"': "data.on_bad=skip", "leave_out": "data.leave_out"}
 
 
-class Fit(NamedTuple):
+class PictureFit(NamedTuple):
     """What follows from pictures."""
 
     settings: dict[str, dict[str, Any]]
     lines: list[str]
 
 
-def pictures_of(data: Data) -> Survey:
+def pictures_of(data: DataSettings) -> Survey:
     """The pictures of a recipe."""
     from innerloop.data.opening import survey
 
@@ -54,7 +54,7 @@ def pictures_of(data: Data) -> Survey:
         )
 
 
-def fit(recipe: Recipe, said: Collection[str]) -> Fit:
+def fit(recipe: Recipe, said: Collection[str]) -> PictureFit:
     """Settings of a recipe that follow from its pictures."""
     seen = pictures_of(recipe.data)
     _check_classes(seen)
@@ -77,7 +77,7 @@ def fit(recipe: Recipe, said: Collection[str]) -> Fit:
         section: {key: value for key, value in values.items() if f"{section}.{key}" not in said}
         for section, values in free.items()
     }
-    return Fit(settings, _lines(seen, with_settings(recipe, settings), said))
+    return PictureFit(settings, _lines(seen, with_settings(recipe, settings), said))
 
 
 def learns_by_heart(family: str, method: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -234,3 +235,44 @@ def test_threads_change_no_bit() -> None:
 def test_it_is_for_threads_and_loops() -> None:
     with pytest.raises(il.UserError, match="compile='native' is for mode='threads' and 'loop'"):
         Plan("vmap", compile="native")
+
+
+def test_only_networks_that_have_it_train_on_it(call: Any, own_folder: Any) -> None:
+    for words, message in (
+        (["sine-maml"], "run.compile=native is for model.kind=conv4, and not for mlp"),
+        (
+            ["omniglot-maml", "data.name=glyphs", "run.execution=vmap", "tasks.ways=3"],
+            "needs run.execution=threads",
+        ),
+    ):
+        code, _, error = call("train", *words, "run.compile=native", "outer.steps=1", "-q")
+        assert code == 2
+        assert message in error
+
+
+def test_a_run_trains_and_goes_on(call: Any, own_folder: Any) -> None:
+    few = [
+        "data.name=glyphs",
+        "tasks.ways=3",
+        "eval.ways=3",
+        "outer.batch=2",
+        "eval.episodes=2",
+        "model.filters=4",
+    ]
+    tiny = [
+        *few,
+        "eval.baselines=false",
+        "run.threads=2",
+        "run.execution=threads",
+        "outer.steps=3",
+        "-q",
+        "--json",
+    ]
+    found = {}
+    for way in ("native", "off"):
+        code, answer, _ = call("train", "omniglot-maml", *tiny, f"run.compile={way}")
+        assert code == 0
+        found[way] = json.loads(answer)
+    assert found["native"]["plan"]["compile"] == "native"
+    means = [found[way]["metrics"]["accuracy"] for way in found]
+    assert means[0] == pytest.approx(means[1], abs=SINGLE_CHAINED)

@@ -16,7 +16,7 @@ from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress
 from innerloop.training.execution.auto import PlanChoice, choose_plan
 from innerloop.training.execution.plan import Plan
-from innerloop.training.execution.probes import compiler_works
+from innerloop.training.execution.probes import check_compiler, compiler_works
 
 SLOWDOWN = 3.0
 """Times as long as measured from which a run warns: steps vary by a third, and by twice beside other work."""
@@ -27,6 +27,8 @@ WINDOW_SECONDS = 10.0
 
 def check_kept_plan(run: Path, plan: Mapping[str, Any]) -> None:
     """A resumed run keeps its plan, so it needs the compiler that the plan was made with."""
+    if plan.get("compile") == "native":
+        check_compiler("native")
     if plan.get("compile") == "full" and not (outcome := compiler_works()).works:
         raise UserError(
             f"{run} was compiled to C++, and here {outcome.reason}: resume it where a compiler works, or "
@@ -101,7 +103,6 @@ def measured_plan(parts: Parts, say: Callable[[str], None]) -> PlanChoice:
         chunk=recipe.run.chunk,
         threads=recipe.run.threads,
         allow_vmap=not recipe.inner.checkpoint,
-        native=parts.network.native and not recipe.inner.checkpoint,
         weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
         say=say,
     )

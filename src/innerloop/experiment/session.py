@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.errors import NonFiniteError, Problems, fault_message
+from innerloop.core.errors import NonFiniteError, Problems, UserError, fault_message
 from innerloop.core.files import write_text_atomic
 from innerloop.experiment.data import Data
 from innerloop.experiment.inner_rate import provisional, refuse_unknown_rate
@@ -39,10 +39,16 @@ def build_checked(recipe: Recipe) -> Parts:
         refuse_unknown_rate(recipe)
     with problems.collect():
         check_compiler(recipe.run.compile)
+        if recipe.run.compile == "native" and recipe.run.execution not in ("auto", "threads", "loop"):
+            raise UserError("run.compile=native needs run.execution=threads or loop, or leave that out.")
     with problems.collect():
         check_followers(recipe.run.tensorboard, recipe.run.track)
     with problems.collect():
         parts = build(provisional(recipe))
+        if recipe.run.compile == "native" and not parts.network.native:
+            raise UserError(
+                f"run.compile=native is for model.kind=conv4, and not for {recipe.model.kind}: leave it out."
+            )
     problems.refuse()
     return parts
 

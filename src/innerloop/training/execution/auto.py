@@ -14,13 +14,7 @@ from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import TaskDirection, TaskLoss
 from innerloop.training.execution.gradients import InProcesses, meta_gradient
 from innerloop.training.execution.plan import Compile, Plan, torch_threads
-from innerloop.training.execution.probes import (
-    check_compiler,
-    compiler_works,
-    cpp_compiler,
-    native_library,
-    native_works,
-)
+from innerloop.training.execution.probes import check_compiler, compiler_works, cpp_compiler
 from innerloop.training.execution.timing import (
     THREADS_GAIN,
     first_line,
@@ -35,8 +29,6 @@ COMPILE_SECONDS = 45.0
 COMPILE_SPEEDUP = 4.0
 TRACE_SECONDS = 3.0
 TRACE_SPEEDUP = 1.5
-NATIVE_SECONDS = 15.0
-NATIVE_SPEEDUP = 1.5
 
 
 class PlanChoice(NamedTuple):
@@ -60,7 +52,6 @@ def choose_plan(
     chunk: int | None = None,
     threads: int | None = None,
     allow_vmap: bool = True,
-    native: bool = False,
     weighted: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> PlanChoice:
@@ -81,7 +72,6 @@ def choose_plan(
         chunk: tasks at a time under ``vmap``.
         threads: cores to use; all if omitted.
         allow_vmap: false for what cannot run under it (recomputed inner steps).
-        native: whether the network has native code.
         weighted: whether tasks have weights: what is compiled here is then what training calls.
         say: receives a line for every mode while it is measured, if that takes longer than a second.
     """
@@ -107,23 +97,12 @@ def choose_plan(
     if images and batch.size == 1 and execution == compile == "auto":
         allow_vmap = False  # one task has no others to be run with, and nothing is compiled
     plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
+    if compile == "native":
+        plans = _on_native_layers(plans)
     seconds, remarks = time_plans(plans, batch, measure, steps, say)
     best = _worth_its_threads(seconds)
     milliseconds = {plan.label: 1000 * s for plan, s in seconds.items()}
     best = best._replace(reason=_why(best, milliseconds, execution))
-    if native and (plan := _native_plan(execution, compile, cores, batch.size)):
-        ready, remark = _choose_native(compile, steps, milliseconds[best.label] / 1000)
-        remarks.append(remark)
-        if ready:
-            best, remark = _try_compiled(
-                best,
-                plan,
-                lambda plan: measure(plan, batch, 1.0, inf),
-                milliseconds,
-                forced=compile != "auto",
-            )
-            best = best._replace(reason=_why(best, milliseconds, execution))
-            return Measured(best, milliseconds, [r for r in [*remarks, remark] if r])
     if best.mode != "vmap" or direction is not None:
         if compile in ("full", "trace"):
             remark = f"{{compile}}={compile} is for {{execution}}=vmap with a gradient; not used here"
@@ -135,11 +114,7 @@ def choose_plan(
             if say is not None and how == "full":
                 say("compiling steps to C++: up to a minute")
             best, remark = _try_compiled(
-                best,
-                best._replace(compile=how),
-                lambda plan: measure(plan, batch, 1.0, inf),
-                milliseconds,
-                forced=compile != "auto",
+                best, how, lambda plan: measure(plan, batch, 1.0, inf), milliseconds, forced=compile != "auto"
             )
             remarks.append(remark)
     return PlanChoice(best, milliseconds, [r for r in remarks if r])
@@ -168,6 +143,17 @@ def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk:
     return plans
 
 
+def _on_native_layers(plans: list[Plan]) -> list[Plan]:
+    """The same plans on native layers, where they can use them."""
+    check_compiler("native")
+    native = [plan._replace(compile="native") for plan in plans if plan.mode in ("threads", "loop")]
+    if not native:
+        raise UserError(
+            "{compile}=native needs {execution}=threads or {execution}=loop.", names=("compile", "execution")
+        )
+    return native
+
+
 def _worth_its_threads(seconds: dict[Plan, float]) -> Plan:
     """The fastest plan; one with several intra-op threads only if that is worth it."""
     best = min(seconds, key=lambda plan: seconds[plan])
@@ -179,10 +165,10 @@ def _worth_its_threads(seconds: dict[Plan, float]) -> Plan:
 
 
 def _try_compiled(
-    eager: Plan, plan: Plan, measure: Callable[[Plan], float], milliseconds: dict[str, float], forced: bool
+    eager: Plan, how: Compile, measure: Callable[[Plan], float], milliseconds: dict[str, float], forced: bool
 ) -> tuple[Plan, str]:
     """Compiles and measures; back to eager steps if that fails or brings nothing, unless it was asked for."""
-    how = plan.compile
+    plan = eager._replace(compile=how)
     try:
         measure(plan)  # the first call compiles: it is paid once, and not part of a step
         milliseconds[plan.label] = 1000 * measure(plan)
@@ -197,27 +183,6 @@ def _try_compiled(
     if milliseconds[plan.label] > milliseconds[eager.label] and not forced:
         return eager, f"compile={how} was measured ({took}) and brought nothing"
     return plan, f"compile={how}: {took} instead of {before}"
-
-
-def _native_plan(execution: str, compile: str, cores: int, tasks: int) -> Plan | None:
-    """How tasks would be run on native layers."""
-    if compile not in ("auto", "native"):
-        return None
-    if execution == "threads" or (execution == "auto" and cores > 1 and tasks > 1):
-        return Plan("threads", cores, compile="native")
-    return Plan("loop", 1, compile="native") if execution in ("auto", "loop") else None
-
-
-def _choose_native(wanted: str, steps: int, eager: float) -> tuple[bool, str]:
-    """Whether native layers are used, which are compiled the first time, and the line that says why not."""
-    if wanted == "native":
-        check_compiler(wanted)
-        return True, ""
-    library, total = native_library(), steps * eager
-    if library is not None and not library.is_file() and total * (1 - 1 / NATIVE_SPEEDUP) < NATIVE_SECONDS:
-        return False, f"no native layers: {total:.0f} s of steps are too few to repay compiling them once"
-    outcome = native_works()
-    return outcome.works, "" if outcome.works else f"no native layers: {outcome.reason}"
 
 
 def _choose_compile(wanted: str, steps: int, eager: float, images: bool) -> tuple[Compile, str]:

@@ -240,37 +240,21 @@ def test_it_is_for_threads_and_loops() -> None:
 def test_only_networks_that_have_it_train_on_it(call: Any, own_folder: Any) -> None:
     for words, message in (
         (["sine-maml"], "run.compile=native is for model.kind=conv4, and not for mlp"),
-        (
-            ["omniglot-maml", "data.name=glyphs", "run.execution=vmap", "tasks.ways=3"],
-            "needs run.execution=threads",
-        ),
+        (["sine-maml", "run.execution=vmap"], "run.compile=native needs run.execution=threads or loop"),
     ):
         code, _, error = call("train", *words, "run.compile=native", "outer.steps=1", "-q")
         assert code == 2
         assert message in error
+    assert not list(own_folder.iterdir())
 
 
-def test_a_run_trains_and_goes_on(call: Any, own_folder: Any) -> None:
-    few = [
-        "data.name=glyphs",
-        "tasks.ways=3",
-        "eval.ways=3",
-        "outer.batch=2",
-        "eval.episodes=2",
-        "model.filters=4",
-    ]
-    tiny = [
-        *few,
-        "eval.baselines=false",
-        "run.threads=2",
-        "run.execution=threads",
-        "outer.steps=3",
-        "-q",
-        "--json",
-    ]
+def test_a_run_trains_on_it(call: Any, own_folder: Any) -> None:
+    few = ["data.name=glyphs", "tasks.ways=3", "eval.ways=3", "outer.batch=2", "model.filters=4"]
+    few += ["eval.episodes=2", "eval.baselines=false", "outer.steps=3", "-q", "--json"]
     found = {}
     for way in ("native", "off"):
-        code, answer, _ = call("train", "omniglot-maml", *tiny, f"run.compile={way}")
+        words = [*few, "run.threads=2", "run.execution=threads", f"run.compile={way}"]
+        code, answer, _ = call("train", "omniglot-maml", *words)
         assert code == 0
         found[way] = json.loads(answer)
     assert found["native"]["plan"]["compile"] == "native"

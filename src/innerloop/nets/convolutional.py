@@ -229,9 +229,9 @@ def _native(
 
     filters = params["conv0.weight"].shape[0]
     stride, groups = 2 if pooling == "stride" else 1, norms.groups_for(filters)
-    blocks = engine.Blocks(
-        BLOCKS, *x.shape[1:], filters, 3, stride, pooling == "max", source, groups, norms.EPS
-    )
+    _, channels, height, width = x.shape
+    shape = (BLOCKS, channels, height, width, filters, 3, stride)
+    blocks = engine.Blocks(*shape, pooling == "max", source, groups, norms.EPS)
     given, weights = [buffers[name] for name in kept], [params.get(name) for name in names]
     out, seen = engine.features(blocks, slow, x, given, weights)
     changed: Buffers = {}

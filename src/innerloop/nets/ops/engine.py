@@ -188,9 +188,9 @@ class _Pass:
             ctypes.c_int32(keep),
         )
         if some:
-            for i, grad in enumerate(to_params[1::4]):
-                if grad is not None and of_seen[2 * i] is not None:
-                    grad += of_seen[2 * i]  # the batch's mean moves with the bias
+            for grad, of_mean in zip(to_params[1::4], of_seen[::2], strict=True):
+                if grad is not None and of_mean is not None:
+                    grad += of_mean  # the batch's mean moves with the bias
         memory = self.engine.memory("cotangents", x.dtype, state) if keep else None
         return [None if to_x is None else to_x.permute(0, 3, 1, 2), *grads], memory
 
@@ -361,12 +361,9 @@ def _second_by_autograd(
 ) -> list[Tensor | None]:
     """The derivative of the gradient by torch's layers."""
     with torch.enable_grad():
-        arriving, x, *rest = (
-            t if t is None else (t.view_as(t) if t.requires_grad else t.detach())
-            for t in (arriving, x, *rest)
-        )
-        first = _by_autograd(run, x, rest, wanted, arriving, ())
-    inputs = [arriving, x, *rest]
+        arriving, x = arriving.view_as(arriving), x.view_as(x)
+        inputs = [arriving, x, *_apart(rest)]
+        first = _by_autograd(run, x, inputs[2:], wanted, arriving, ())
     places = [i for i, t in enumerate(inputs) if t is not None and t.requires_grad]
     pairs = [(g, v) for g, v in zip(first, along, strict=True) if g is not None and v is not None]
     grads = torch.autograd.grad(

@@ -130,6 +130,7 @@ SHAPES = [
 @pytest.mark.parametrize("norm", engine.NORMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.one_in(2)
 def test_second_derivatives_are_torchs(norm: str, shape: tuple[int, int, int, int, bool], bias: bool) -> None:
     height, width, kernel, stride, pool = shape
     blocks = Blocks(3 if height > 9 else 1, 2, height, width, 6, kernel, stride, pool, norm, 3, 1e-5)

@@ -28,7 +28,7 @@ TOLERANCE = 1e-3
 """Of numbers, relative: processors differ. Everything else is the same."""
 PYTHON = (3, 11)
 """Of which signatures were written: other versions print some otherwise."""
-VERBS = sorted(f"verbs/{file.stem}" for file in (GOLDEN / "verbs").iterdir())
+VERBS = sorted(f"{kind}/{file.stem}" for kind in ("verbs", "shape") for file in (GOLDEN / kind).iterdir())
 QUICK = [
     "verbs/bad-fit",
     "verbs/bad-setting",

@@ -236,7 +236,7 @@ def _native(
     out, seen = engine.features(blocks, slow, x, given, weights)
     changed: Buffers = {}
     for i, (mean, var) in enumerate(zip(seen[::2], seen[1::2], strict=True)):
-        changed |= norms.after_batch(f"norm{i}", norm, buffers, mean, var, len(x) * blocks.sides(i + 1)[0])
+        changed |= norms.after_batch(f"norm{i}", norm, buffers, mean, var, len(x) * blocks.pixels(i + 1)[0])
     return out, {**buffers, **changed}
 
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -179,10 +180,6 @@ template <class S> struct Pool {  // of states that are not in use, so that thei
   void give(S* state) {
     std::lock_guard<std::mutex> guard(lock);
     idle.emplace_back(state);
-  }
-  void clear() {
-    std::lock_guard<std::mutex> guard(lock);
-    idle.clear();
   }
 };
 template <class S> Pool<S>& pool() {
@@ -745,10 +742,7 @@ void second(const Tape<T>& tape, const Cotangents<T>& first, const Tangents<T>& 
   }                                                                                                                        \
   extern "C" void give_tape_##NAME(void* state) { pool<Tape<T>>().give(static_cast<Tape<T>*>(state)); }                    \
   extern "C" void give_cotangents_##NAME(void* state) { pool<Cotangents<T>>().give(static_cast<Cotangents<T>*>(state)); }  \
-  extern "C" void give_tangents_##NAME(void* state) { pool<Tangents<T>>().give(static_cast<Tangents<T>*>(state)); }        \
-  extern "C" void clear_##NAME() {                                                                                         \
-    pool<Tape<T>>().clear(), pool<Cotangents<T>>().clear(), pool<Tangents<T>>().clear();                                   \
-  }
+  extern "C" void give_tangents_##NAME(void* state) { pool<Tangents<T>>().give(static_cast<Tangents<T>*>(state)); }
 EXPORT(float, float32)
 EXPORT(double, float64)
 extern "C" void use_blas(void* single, void* both) {

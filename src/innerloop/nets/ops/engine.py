@@ -43,10 +43,10 @@ class Blocks(NamedTuple):
     groups: int
     eps: float
 
-    def sides(self, depth: int) -> tuple[int, int]:
+    def pixels(self, depth: int) -> tuple[int, int]:
         """Pixels of a map after so many blocks, before pooling and after it.
 
-        >>> Blocks(4, 1, 28, 28, 64, 3, 2, False, "batch", 1, 1e-5).sides(4)
+        >>> Blocks(4, 1, 28, 28, 64, 3, 2, False, "batch", 1, 1e-5).pixels(4)
         (4, 4)
         """
         h, w, pixels = self.height, self.width, self.height * self.width
@@ -59,7 +59,7 @@ class Blocks(NamedTuple):
     @property
     def outputs(self) -> int:
         """How many features a picture has."""
-        return self.filters * self.sides(self.depth)[1]
+        return self.filters * self.pixels(self.depth)[1]
 
 
 class _Network(ctypes.Structure):

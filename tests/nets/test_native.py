@@ -242,6 +242,7 @@ def test_only_networks_that_have_it_train_on_it(call: Any, own_folder: Any) -> N
     for words, message in (
         (["sine-maml"], "run.compile=native is for model.kind=conv4, and not for mlp"),
         (["sine-maml", "run.execution=vmap"], "run.compile=native needs run.execution=threads or loop"),
+        (["sine-maml", "inner.checkpoint=true"], "leave inner.checkpoint=true out"),
     ):
         code, _, error = call("train", *words, "run.compile=native", "outer.steps=1", "-q")
         assert code == 2

@@ -41,6 +41,8 @@ def build_checked(recipe: Recipe) -> Parts:
         check_compiler(recipe.run.compile)
         if recipe.run.compile == "native" and recipe.run.execution not in ("auto", "threads", "loop"):
             raise UserError("run.compile=native needs run.execution=threads or loop, or leave that out.")
+        if recipe.run.compile == "native" and recipe.inner.checkpoint:
+            raise UserError("run.compile=native keeps all inner steps: leave inner.checkpoint=true out.")
     with problems.collect():
         check_followers(recipe.run.tensorboard, recipe.run.track)
     with problems.collect():

@@ -11,7 +11,7 @@ import innerloop.kernels.empirical.layerwise as layerwise
 from innerloop.choose.scores.conditions import kernel_names, metantk, metantk_condition
 from innerloop.core.errors import UserError
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.empirical import factors, faster
+from innerloop.kernels.empirical import factors, handlers
 from innerloop.kernels.empirical import fast_layers as pooling
 from innerloop.kernels.empirical.factors import ConvolutionCall
 from innerloop.kernels.empirical.fast_layers import convolve, thinned
@@ -210,7 +210,7 @@ def test_samples_of_layered_networks_do_not_mix() -> None:
 
 
 def test_faster_functions_are_those_of_the_table() -> None:
-    assert {F.max_pool2d, F.avg_pool2d, F.group_norm, F.relu} <= set(faster.FASTER)
+    assert {F.max_pool2d, F.avg_pool2d, F.group_norm, F.relu} <= set(handlers.FASTER)
 
 
 def test_a_layered_network_is_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,11 +38,7 @@ def last_linear(module: nn.Module) -> str:
 
 
 def split_at(module: nn.Module, head: str) -> Split:
-    """Divides at the layer of this name. Layers without weights that follow it in a Sequential go with it.
-
-    >>> split_at(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2), nn.LogSoftmax(1)), "2").names
-    ('2', '3')
-    """
+    """Divides at the layer of this name; layers without weights that follow it in a Sequential go with it."""
     try:
         module.get_submodule(head)
     except AttributeError:
@@ -137,10 +133,7 @@ class SplitCheck:
 
 
 def _last_layers(module: nn.Module, head: str, x: Tensor) -> list[nn.Module]:
-    """Layers called once whose output, untouched, is the module's; the innermost first.
-
-    None if ``head`` is called more than once: all its calls but the last belong to the features.
-    """
+    """Layers, called once, whose output, untouched, is the module's, inner first; none if ``head`` recurs."""
     given: dict[nn.Module, list[tuple[object, int]]] = {}
 
     def note(layer: nn.Module, _: object, output: object) -> None:

@@ -21,10 +21,8 @@ from innerloop.nets.initial import he_normal
 from innerloop.nets.network import Network
 from innerloop.nets.resnet12 import apply_linear_head, linear_head
 
-STEM, TOP = 32, 1280
-"""Channels of the first and the last convolution, the same in all versions."""
-EPS = 1e-3
-"""Added to variances, as in the code that trained the weights."""
+STEM, TOP = 32, 1280  # channels of the first and the last convolution, the same in all versions
+EPS = 1e-3  # added to variances, as in the code that trained the weights
 STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -92,22 +90,14 @@ class ConvLayer(NamedTuple):
 
 
 def scaled(channels: int, width: float) -> int:
-    """Channels times ``width``, rounded to a multiple of eight, by no more than a tenth downwards.
-
-    >>> scaled(16, 1.0), scaled(16, 1.2), scaled(40, 1.1)
-    (16, 24, 48)
-    """
+    """Channels times ``width``, rounded to a multiple of eight, by no more than a tenth downwards."""
     wanted = channels * width
     rounded = max(8, int(wanted + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * wanted else rounded
 
 
 def blocks_of(version: int) -> list[InvertedBottleneck]:
-    """All blocks; the first and the last stage are never deepened.
-
-    >>> [len(blocks_of(version)) for version in range(5)]
-    [16, 21, 21, 24, 30]
-    """
+    """All blocks; the first and the last stage are never deepened."""
     width, depth, _ = VERSIONS[version]
     blocks: list[InvertedBottleneck] = []
     before = STEM
@@ -209,12 +199,7 @@ def _on(generator: torch.Generator, made: dict[str, Tensor]) -> dict[str, Tensor
 
 
 def same_conv2d(x: Tensor, weight: Tensor, stride: int, groups: int) -> Tensor:
-    """Convolution of maps of side n to maps of side ⌈n / stride⌉, padded as TensorFlow does.
-
-    >>> ones = torch.ones(1, 1, 4, 4)
-    >>> same_conv2d(ones, torch.ones(1, 1, 3, 3), stride=2, groups=1)[0, 0].tolist()
-    [[9.0, 6.0], [6.0, 4.0]]
-    """
+    """Convolution of maps of side n to maps of side ⌈n / stride⌉, padded as TensorFlow does."""
     kernel = weight.shape[-1]
     if stride == 1:
         return F.conv2d(x, weight, padding=kernel // 2, groups=groups)

@@ -34,8 +34,7 @@ BACKBONES: dict[str, Callable[..., Network]] = {
     **{name: functools.partial(efficientnet_lite, version=number) for number, name in enumerate(NAMES)},
 }
 """Networks for pictures, by their names in ``model.kind``."""
-_GIVEN = 3
-"""Backbones begin with the pictures' channels and side, and the outputs."""
+_GIVEN = 3  # backbones begin with the pictures' channels and side, and the outputs
 _PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -106,13 +105,7 @@ def build_backbone(
 
 
 def backbone_hint(name: str) -> str:
-    """What an unknown name may have meant: a network of ours, or one of timm's, which needs a prefix.
-
-    Without timm, a name that differs from ours in its depth only is taken for one of timm's.
-
-    >>> backbone_hint("resnet50"), backbone_hint("resnet12thin")
-    (" (did you mean 'timm:resnet50'?)", " (did you mean 'resnet12-thin'?)")
-    """
+    """What an unknown name may have meant: ours, or one of timm's (without timm: ours with another depth)."""
     try:
         theirs = bool(importlib.import_module("timm").is_model(name))
     except ModuleNotFoundError:

@@ -95,11 +95,7 @@ def hugging_face(name: str, outputs: int, settings: Mapping[str, Any]) -> nn.Mod
 
 
 def pooling_of(name: str, kind: str, asked: object = None) -> Pooling:
-    """What stands for a picture.
-
-    >>> pooling_of("x", "dinov2"), pooling_of("x", "dinov2", "mean")
-    ('class', 'mean')
-    """
+    """What stands for a picture."""
     if asked is not None:
         for known in get_args(Pooling):
             if asked == known:
@@ -171,11 +167,7 @@ def local_folder(name: str) -> Path | None:
 
 
 def is_hugging_face(name: str) -> bool:
-    """Whether a backbone's name means a model of transformers.
-
-    >>> is_hugging_face("hf:facebook/dinov2-small"), is_hugging_face("hfx:net")
-    (True, False)
-    """
+    """Whether a backbone's name means a model of transformers."""
     return name.startswith(PREFIX)
 
 
@@ -185,8 +177,7 @@ _SHORT = ("CLIP", "ChineseCLIP", "ConvNext", "Bit", "Levit", "PoolFormer")
 """A single number is the shorter side for these, and both sides for the others."""
 _USUAL_FILTER = {"ViT": 2, "DeiT": 3, "Beit": 3, "CLIP": 3, "Bit": 3, "Siglip": 3}
 _NO_SUCH_FILE = ("EntryNotFoundError", "RemoteEntryNotFoundError")
-_WARPED = 384
-"""From this side on ConvNeXt's processor does not cut."""
+_WARPED = 384  # from this side on ConvNeXt's processor does not cut
 
 
 def read_preprocessing(name: str) -> Preprocessing:
@@ -235,15 +226,7 @@ def _text(name: str, file: str) -> str | None:
 
 
 def preprocessing_of(record: Mapping[str, Any]) -> Preprocessing:
-    """The settings of an image processor in our words.
-
-    >>> how = preprocessing_of({
-    ...     "image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}, "resample": 3,
-    ...     "do_center_crop": True, "crop_size": {"height": 224, "width": 224},
-    ...     "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]})
-    >>> how.resize, how.size, how.crop, how.resample
-    ('short', (256, 256), (224, 224), 'bicubic')
-    """
+    """The settings of an image processor in our words."""
     kind = kind_of(record)
     if not _wanted(record, "do_resize"):
         raise UserError("its processor does not resize pictures, so that they would not fit together.")
@@ -270,11 +253,7 @@ def preprocessing_of(record: Mapping[str, Any]) -> Preprocessing:
 
 
 def kind_of(record: Mapping[str, Any]) -> str:
-    """Whose processor it is.
-
-    >>> kind_of({"feature_extractor_type": "CLIPFeatureExtractor"}), kind_of({})
-    ('CLIP', '')
-    """
+    """Whose processor it is."""
     name = record.get("image_processor_type") or record.get("feature_extractor_type") or ""
     match = _CLASS.fullmatch(str(name))
     return match[1] if match else ""

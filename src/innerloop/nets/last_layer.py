@@ -24,8 +24,7 @@ from innerloop.core.types import Buffers, Params
 from innerloop.nets.network import Network
 
 LAST_LAYERS = ("linear", "normalised", "cosine")
-SCALE = 10.0
-"""Factor on cosines: without one, no class of many could be predicted with certainty."""
+SCALE = 10.0  # factor on cosines: without one, no class of many could be predicted with certainty
 
 
 def with_last_layer(network: Network, kind: str = "linear", scale: float = SCALE) -> Network:

@@ -49,10 +49,7 @@ class PolicyNorm(nn.Module):
 
 
 class CountedDropout(nn.Module):
-    """Stands in for a dropout layer of a user's module; its noise is that of :mod:`innerloop.nets.noise`.
-
-    A layer that is called again within a pass draws anew.
-    """
+    """Stands in for a module's dropout layer, by :mod:`innerloop.nets.noise`; called again, it draws anew."""
 
     def __init__(self, replaced: nn.modules.dropout._DropoutNd, name: str) -> None:
         super().__init__()
@@ -80,11 +77,7 @@ class PrimitivePReLU(nn.Module):
 
 
 def replace_layers(module: nn.Module, policy: str) -> nn.Module:
-    """A copy of ``module`` whose batch-norm layers follow ``policy``; scale, shift and epsilon are kept.
-
-    Dropout layers become ones whose noise is a function of the buffers, and layers that torch's transforms
-    cannot differentiate become equal ones that they can.
-    """
+    """A copy whose norms follow ``policy``, with counted dropout, that transforms can differentiate."""
     module = copy.deepcopy(module)
     replaced: dict[nn.Module, nn.Module | None] = {}
     for name, child in list(module.named_modules(remove_duplicate=False)):
@@ -214,12 +207,7 @@ def from_module(
 
 
 def whole_module(module: nn.Module, norm: str) -> Network:
-    """A module as a network without a last layer of its own, for those who need its outputs only.
-
-    >>> net = whole_module(nn.Sequential(nn.Linear(2, 1), nn.Tanh()), "running")
-    >>> net.head_names, sorted(net.init(torch.Generator())[0])
-    ((), ['0.bias', '0.weight'])
-    """
+    """A module as a network without a last layer of its own, for those who need its outputs only."""
     whole, init = _adopted(module, norm)
     return Network(init, _Function(whole), lambda params, z: z, (), norm, noise=bool(_noise_of(whole)))  # noqa: ARG005
 

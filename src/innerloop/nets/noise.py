@@ -112,14 +112,9 @@ def dropout(x: Tensor, buffers: Buffers, rate: float, key: int, channels: bool =
 
 
 def dropblock(x: Tensor, buffers: Buffers, rate: float, block: int, key: int, ramp: int = RAMP) -> Tensor:
-    r"""Sets whole blocks to zero (Ghiasi et al. 2018) and rescales to the same mean, if noise is on.
-
-    Block corners are drawn with probability
-
-    .. math:: \gamma_t = \frac{r_t}{b^2}\,\frac{hw}{(h-b+1)(w-b+1)},\qquad r_t = r\,\min\big(1, (t+1)/T\big)
-
-    on pass :math:`t`, so that about a share :math:`r_t` of values is dropped.
-    """
+    """Sets whole blocks to zero (Ghiasi et al. 2018) and rescales to the same mean, if noise is on."""
+    # on pass t a corner is drawn with probability r_t/b² · hw/((h−b+1)(w−b+1)), r_t = r·min(1, (t+1)/ramp),
+    # so that about a share r_t of values is dropped
     if STEP not in buffers or rate == 0:
         return x
     n, c, height, width = x.shape
@@ -134,16 +129,9 @@ def dropblock(x: Tensor, buffers: Buffers, rate: float, block: int, key: int, ra
 
 
 def drop_path(x: Tensor, buffers: Buffers, rate: float, key: int, ramp: int, epoch: int = 1) -> Tensor:
-    r"""Zero for a sample with probability :math:`r_t`, divided by :math:`1 - r_t` otherwise, if noise is on.
-
-    On pass :math:`t` that is :math:`r_t = r\,\min(1, t/T)`: the first pass leaves nothing out (Larsson et al.
-    2017; Zoph et al. 2018 and DARTS raise the rate in training). With epochs of :math:`e` passes, :math:`t`
-    is rounded down to a multiple of :math:`e`.
-
-    >>> x = torch.ones(1000, 1, 1, 1)
-    >>> sorted(set(drop_path(x, with_noise({}, step=10), 0.5, key("edge"), ramp=10).flatten().tolist()))
-    [0.0, 2.0]
-    """
+    """Zero for a sample with probability r_t, divided by 1 − r_t otherwise, if noise is on."""
+    # on pass t, rounded down to whole epochs, r_t = r·min(1, t/ramp): the first pass leaves nothing out
+    # (Larsson et al. 2017; Zoph et al. 2018 and DARTS raise the rate in training)
     if STEP not in buffers or rate == 0:
         return x
     reached = (buffers[STEP].double() / epoch).floor() * epoch

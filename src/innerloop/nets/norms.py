@@ -48,20 +48,12 @@ def check_policy(policy: str) -> str:
 
 
 def kind_of(policy: str) -> str:
-    """``inductive``, or ``transductive`` with the reason.
-
-    >>> kind_of("support")
-    'inductive'
-    """
+    """``inductive``, or ``transductive`` with the reason."""
     return KINDS.get(policy, "inductive")
 
 
 def statistics_for(policy: str, phase: str, training: bool) -> Statistics:
-    """Where statistics come from in a phase ("support" or "query"): the table above, as a function.
-
-    >>> [statistics_for(policy, "query", training=True) for policy in ("support", "running")]
-    ['stored', 'batch']
-    """
+    """Where statistics come from in a phase ("support" or "query"): the table above, as a function."""
     if policy == "support" and phase == "query":
         return "stored"
     if policy == "running" and not training:
@@ -70,11 +62,7 @@ def statistics_for(policy: str, phase: str, training: bool) -> Statistics:
 
 
 def groups_for(channels: int) -> int:
-    """At most 16 groups (MetaNTK's choice), as many as divide the channels.
-
-    >>> groups_for(64), groups_for(48), groups_for(6)
-    (16, 16, 6)
-    """
+    """At most 16 groups (MetaNTK's choice), as many as divide the channels."""
     return max(g for g in range(1, min(16, channels) + 1) if channels % g == 0)
 
 
@@ -113,10 +101,7 @@ def norm(
 def kernel_norm(
     name: str, policy: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
 ) -> tuple[Tensor, Buffers]:
-    """As :func:`norm`, by torch's own kernels where they are right (:func:`.ops.choice.norm_kernels_suit`).
-
-    Statistics of bfloat16 values are taken in float32.
-    """
+    """As :func:`norm`, by torch's own kernels where they are right; statistics of bfloat16 are float32."""
     batch = policy == "transductive" or (policy == "running" and statistics == "batch")
     if not ops.norm_kernels_suit(policy, batch, x):
         y, changed = norm(name, policy, params, buffers, ops.at_least_float32(x), statistics)
@@ -135,11 +120,7 @@ def kernel_norm(
 def conv_norm_relu(
     i: int, policy: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics, stride: int
 ) -> tuple[Tensor, Buffers]:
-    """``relu(norm(conv(x)))`` of block ``i`` (parameters ``conv<i>.*`` and ``norm<i>.*``).
-
-    Takes the fused form where it is right: with the batch's own statistics, unless these go on to
-    normalise queries (``support``), because then they must be differentiated too.
-    """
+    """``relu(norm(conv(x)))`` of block ``i`` (parameters ``conv<i>.*`` and ``norm<i>.*``)."""
     weight, bias = params[f"conv{i}.weight"], params.get(f"conv{i}.bias")
     name = f"norm{i}"
     if policy == "transductive" or (policy == "running" and statistics == "batch"):

@@ -18,8 +18,7 @@ from innerloop.nets.efficientnet_lite import NAMES, VERSIONS
 
 IMAGENET = "ImageNet-1k"
 UNKNOWN = "unknown"
-_PADDING = 32
-"""Pixels around the middle that the authors cut off of a picture of this many more."""
+_PADDING = 32  # pixels around the middle that the authors cut off of a picture of this many more
 
 
 class Pretrained(NamedTuple):
@@ -67,11 +66,7 @@ _BLOCK = re.compile(r"_blocks\.(\d+)\.(.+)")
 
 
 def is_installed(name: str) -> bool:
-    """Whether the weights of a backbone are on this machine.
-
-    >>> is_installed("conv4")
-    False
-    """
+    """Whether the weights of a backbone are on this machine."""
     return name in PRETRAINED and importlib.util.find_spec(PRETRAINED[name].package) is not None
 
 
@@ -115,22 +110,14 @@ def published_weights(name: str) -> dict[str, Tensor]:
 
 
 def our_names(given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a published file under our names; counts of batches are left out.
-
-    >>> list(our_names({"_blocks.3._bn1.running_mean": torch.zeros(1), "_bn0.num_batches_tracked": None}))
-    ['block3.depthwise.norm.mean']
-    """
+    """The tensors of a published file under our names; counts of batches are left out."""
     return {
         our_name(name): value for name, value in given.items() if not name.endswith("num_batches_tracked")
     }
 
 
 def our_name(name: str) -> str:
-    """What we call a tensor of a published file; a name that it has not is left as it is.
-
-    >>> our_name("_conv_stem.weight"), our_name("_blocks.0._bn2.weight"), our_name("_fc.bias")
-    ('stem.weight', 'block0.project.norm.weight', 'head.bias')
-    """
+    """What we call a tensor of a published file; a name that it has not is left as it is."""
     block = _BLOCK.fullmatch(name)
     part, _, leaf = (block[2] if block else name).partition(".")
     norms = ("expand", "depthwise", "project") if block else ("stem", "top")
@@ -191,11 +178,7 @@ SEEN = {
 
 
 def seen_before(seen: str, dataset: str) -> Literal["yes", "perhaps", "no"]:
-    """Whether weights have seen classes of a dataset, in a word for tables; :func:`overlap` is the sentence.
-
-    >>> seen_before("ImageNet-1k", "cub"), seen_before("unknown", "cub"), seen_before("unknown", "omniglot")
-    ('yes', 'perhaps', 'no')
-    """
+    """Whether weights have seen classes of a dataset, in a word; :func:`overlap` is the sentence."""
     if dataset in SEEN.get(seen, {}):
         return "yes"
     return "perhaps" if seen == UNKNOWN and any(dataset in table for table in SEEN.values()) else "no"

@@ -17,12 +17,10 @@ from innerloop.nets.initial import standard_normal
 from innerloop.nets.mlp import ACTIVATIONS, mlp
 from innerloop.nets.network import Network
 
-NORMS = ("none", "branch", "all", "stream")
-"""Where LayerNorm stands; see :func:`residual_mlp`."""
+NORMS = ("none", "branch", "all", "stream")  # where LayerNorm stands; see :func:`residual_mlp`
 RESIDUAL = {"residual": "none", "residual-norm": "stream", "residual-prenorm": "branch"}
 """Residual networks by name, with their norms."""
-NETWORKS = ("mlp", *RESIDUAL)
-"""What :func:`wide_network` makes."""
+NETWORKS = ("mlp", *RESIDUAL)  # what :func:`wide_network` makes
 
 
 def residual_mlp(

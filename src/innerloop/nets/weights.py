@@ -44,18 +44,7 @@ def load_weights(params: Params, given: Mapping[str, Tensor], source: str = "the
 def load_statistics(
     params: Params, buffers: Buffers, given: Mapping[str, Tensor], source: str = "the given weights"
 ) -> tuple[dict[str, Tensor], Buffers]:
-    """Sets running statistics apart from weights, under torch's names or ours.
-
-    A norm policy that keeps no statistics has no use for them, and a count of batches has none anywhere:
-    they are left out, so that any ``state_dict`` can be a start.
-
-    >>> import torch
-    >>> given = {"n.weight": torch.ones(2), "n.running_mean": torch.ones(2)}
-    >>> given["n.num_batches_tracked"] = torch.tensor(9)
-    >>> left, buffers = load_statistics({"n.weight": torch.zeros(2)}, {"n.mean": torch.zeros(2)}, given)
-    >>> list(left), buffers
-    (['n.weight'], {'n.mean': tensor([1., 1.])})
-    """
+    """Sets running statistics (torch's names or ours) apart from weights; what nothing keeps is left out."""
     left: dict[str, Tensor] = {}
     merged = dict(buffers)
     for name, value in given.items():

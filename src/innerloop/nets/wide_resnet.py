@@ -30,11 +30,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(depth: int, widen: int) -> list[Block]:
-    """Three groups of ``(depth − 4) / 6`` blocks with 16, 32 and 64 times ``widen`` channels.
-
-    >>> [b.name for b in blocks_of(10, 1)], blocks_of(28, 10)[-1].outputs, len(blocks_of(28, 10))
-    (['group0.block0', 'group1.block0', 'group2.block0'], 640, 12)
-    """
+    """Three groups of ``(depth − 4) / 6`` blocks with 16, 32 and 64 times ``widen`` channels."""
     if depth < 10 or depth % 6 != 4:
         raise UserError(f"a wide ResNet of depth {depth} does not exist: depths are 10, 16, 22, 28, 34, …")
     blocks: list[Block] = []

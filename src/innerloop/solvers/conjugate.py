@@ -94,12 +94,9 @@ def _shorten(problem: SoftmaxProblem, old: _State, new: _State, slope: Tensor, l
 
 
 def solve(problem: SoftmaxProblem, tol: float, max_steps: int) -> SoftmaxSolution:
-    """Steps until the certified gap is at most ``tol`` times the objective, for every problem.
-
-    A certificate costs about a step, so the next one waits until the gradients have fallen as far as the gap
-    has to. Problems that are done leave the batch once they are a quarter of it; what is left after
-    ``max_steps`` comes back with ``converged`` false.
-    """
+    """Steps until the certified gap is at most ``tol`` times the objective, for every problem."""
+    # a certificate costs about a step: the next one waits until gradients have fallen as far as the gap has
+    # to; problems that are done leave the batch once they are a quarter of it
     who = torch.arange(len(problem.hot), device=problem.hot.device)
     state, out = start(problem), _empty(problem)
     target = fall = torch.full_like(state.energy, torch.inf)

@@ -54,11 +54,8 @@ def _polished(problem: DualSVM, tol: float, best: Iterate, steps: Tensor) -> Dua
 
 
 def derivative(gram: Tensor, best: Iterate, face: Face | None, rank: int, floor: float) -> tied.Solve:
-    """``r → J⁻¹r`` with ``J`` the derivative of stationarity, ``AK − Y + multiplier + ν = 0``, in ``A``.
-
-    Where bounds are not settled, the weights of the interior point (multipliers over room in the box) stand
-    in for them.
-    """
+    """``r → J⁻¹r`` with ``J`` the derivative of stationarity, ``AK − Y + multiplier + ν = 0``, in ``A``."""
+    # where bounds are not settled, the interior point's weights (multipliers over room) stand in for them
     if face is not None:
         return face.step
     weight = best.multiplier / best.slack

@@ -64,10 +64,7 @@ class Face(NamedTuple):
 
 
 class Faces(NamedTuple):
-    """Points, whether their bounds were settled, how many systems that took, and the last ones.
-
-    Points whose bounds are not settled have an infinite gap.
-    """
+    """Points (gap infinite if not settled), whether they are, how many systems that took, the last ones."""
 
     best: Iterate
     settled: Tensor

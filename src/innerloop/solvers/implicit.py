@@ -46,10 +46,8 @@ def implicit(
 def through_softmax(
     features: Tensor, hot: Tensor, A: Tensor, F: Tensor, C: float | Tensor, intercept: bool
 ) -> tuple[Tensor, Tensor]:
-    """Weights and bias of solved softmax problems as functions of the features.
-
-    The residual is ``A − C(Y − softmax(AK + b))``; its Jacobian is factorised once, in float64.
-    """
+    """Weights and bias of solved softmax problems as functions of the features."""
+    # the residual is A − C (Y − softmax(AK + b)); its Jacobian is factorised once, in float64
     x, hot = features.double(), hot.double()
     mean = x.mean(1, keepdim=True) if intercept else torch.zeros_like(x[:, :1])
     gram = (x - mean) @ (x - mean).mT

@@ -106,11 +106,9 @@ def _room(value: Tensor, change: Tensor) -> Tensor:
 
 
 def interior_point(problem: DualSVM, tol: float, max_steps: int) -> tuple[Iterate, Tensor]:
-    """Best points, and steps until every gap is at most ``tol`` times the objective or rounding rules.
-
-    With more samples than features Gram matrices are singular, and the cheap steps may come to rest far from
-    the end. Such programmes are solved again by dense steps, with lower and lower floors.
-    """
+    """Best points, and steps until every gap is at most ``tol`` times the objective or rounding rules."""
+    # where Gram matrices are singular the cheap steps may rest far from the end: then dense ones, lower
+    # floors
     best, steps = _descended(problem, tol, max_steps, _plainly)
     for floor in FLOORS if problem.gram.shape[-1] > problem.rank else ():
         left = (best.gap > tol * best.objective).nonzero().flatten()
@@ -175,10 +173,7 @@ def put(at: Iterate, which: Tensor, new: Iterate) -> Iterate:
 
 
 def stopped(problem: DualSVM, steps: int) -> Iterate:
-    """The point after this many steps, as a differentiable function of the Gram matrices: every step is kept.
-
-    Where the way is cut short, the derivative of the solution is not that of the point that was reached.
-    """
+    """The point after this many steps, as a differentiable function of the Gram matrices."""
     state = start(problem)
     for _ in range(steps):
         state = _move(problem, state)

@@ -10,15 +10,8 @@ MANY = 400
 
 
 def spd_inverse(matrices: Tensor) -> Tensor:
-    """``M⁻¹`` for symmetric positive definite ``M`` of shape ``(…, n, n)``.
-
-    Small matrices are inverted together by Gauss–Jordan with the batch as the innermost axis, so that every
-    elimination step is one vector operation over all of them: 1,000 of 10×10 in half of LAPACK's time.
-    No pivoting: positive definite matrices need none.
-
-    >>> spd_inverse(torch.tensor([[[4.0]], [[0.5]]])).flatten()
-    tensor([0.2500, 2.0000])
-    """
+    """``M⁻¹`` for symmetric positive definite ``M`` of shape ``(…, n, n)``."""
+    # small ones together by Gauss–Jordan, the batch innermost: 1,000 of 10×10 in half of LAPACK's time
     n = matrices.shape[-1]
     batch = matrices.shape[:-2]
     count = matrices.numel() // max(n * n, 1)
@@ -51,14 +44,7 @@ def _by_cholesky(matrices: Tensor) -> Tensor:
 
 
 def spd_factor(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Cholesky factors, and where there is none (NaN; the factor given is then the identity).
-
-    A matrix that rounding has made indefinite is given the smallest ridge, in steps of ten, that mends it.
-
-    >>> factor, failed = spd_factor(torch.tensor([[[4.0]], [[torch.nan]]]))
-    >>> factor.flatten().tolist(), failed.tolist()
-    ([2.0, 1.0], [False, True])
-    """
+    """Cholesky factors (with the least ridge, in tenfold steps, that mends rounding); where there is none."""
     factor, failed = torch.linalg.cholesky_ex(matrices)
     weak = failed != 0
     if not bool(weak.any()):

@@ -69,10 +69,6 @@ def conjugate_gradients(
 
 
 def relative(error: Params, whole: Params) -> Tensor:
-    """The norm of ``error`` beside that of ``whole``; zero where both are.
-
-    >>> relative({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([0.0, 10.0])})
-    tensor(0.5000)
-    """
+    """The norm of ``error`` beside that of ``whole``; zero where both are."""
     size, left = dot(whole, whole).sqrt(), dot(error, error).sqrt()
     return left / torch.where((size > 0) | (left > 0), size, 1.0)

@@ -176,10 +176,7 @@ def measured(
     tol: float,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[LogisticSolution, Tensor]:
-    """Weights and intercepts in the precision asked for, with the objective that they themselves reach.
-
-    The gap is that objective minus the proven lower bound, both in float64.
-    """
+    """Weights and intercepts in the precision asked for, and what they reach, in float64."""
     A, F, value, gap, _, iterations = solution
     mean = x.mean(1, keepdim=True) if problem.intercept else torch.zeros_like(x[:, :1])
     centred = x - mean

@@ -45,10 +45,7 @@ def curvature(problem: SoftmaxProblem, P: Tensor) -> Curvature:
 
 
 def solve_hessian(hessian: Curvature, R: Tensor) -> tuple[Tensor, Tensor]:
-    """``(dA, db)`` with ``dA + C·H(K dA + db) = R`` and, with intercepts, columns of ``dA`` that sum to zero.
-
-    Rows of ``R`` (over classes) must sum to zero.
-    """
+    """``(dA, db)`` with ``dA + C·H(K dA + db) = R``; rows of ``R`` (over classes) must sum to zero."""
     r = _per_class(hessian.E, R / hessian.root.square())
     right = -r.sum(1)
     if hessian.mass is None:

@@ -98,10 +98,8 @@ def one_hot(labels: Tensor, ways: int, like: Tensor) -> Tensor:
 def in_chunks(
     solve: Callable[[slice], Result], total: int, chunk: int, threads: int | None, device: torch.device
 ) -> Result:
-    """Solves ``chunk`` problems at a time, chunks in parallel, and joins the results in order.
-
-    A chunk's working set stays in a core's cache. On other devices than the CPU all problems are one chunk.
-    """
+    """Solves ``chunk`` problems at a time, chunks in parallel, and joins the results in order."""
+    # a chunk's working set stays in a core's cache; on other devices than the CPU all problems are one chunk
     if device.type != "cpu":
         return solve(slice(0, total))
     spans = [slice(start, min(start + chunk, total)) for start in range(0, total, chunk)]
@@ -139,19 +137,11 @@ class LinearResult(NamedTuple):
 
 
 def rounding(A: Tensor, squares: Tensor, curvature: Tensor) -> Tensor:
-    r"""How much rounding may add to the objective, per problem, to leading order.
-
-    Rounding in Gram matrices, in :math:`W = AX` and in intercepts moves the score of sample ``i`` by about
-    :math:`u\|x_i\|S_c` with :math:`S_c = \sum_j|A_{cj}|\|x_j\|` and the unit roundoff ``u``. Where samples
-    share an offset, :math:`S_c` is much larger than :math:`\|W_c\|`: digits cancel.
-
-    This is an estimate and not a worst case, which would be useless: on 1,149 float32 problems of logistic
-    regression (5 and 20 classes, 1 to 20 shots, 16 to 640 dimensions, offsets up to 30 deviations) rounding
-    added at most 0.98 of it without the factor :data:`SAFETY`, wherever it was above 1e-14 of the objective.
-
-    >>> rounding(torch.ones(1, 1, 1), torch.tensor([[1.0]]), torch.ones(1, 1, 1)) < 1e-13
-    tensor([True])
-    """
+    """How much rounding may add to the objective, per problem, to leading order."""
+    # rounding in Gram matrices, in W = AX and in intercepts moves the score of sample i by about u‖x_i‖S_c
+    # with S_c = Σ_j |A_cj|‖x_j‖ and the unit roundoff u: much more than ‖W_c‖ where samples share an offset.
+    # An estimate, no worst case: on 1,149 float32 problems of logistic regression (5 and 20 classes, 1 to 20
+    # shots, 16 to 640 dimensions, offsets up to 30 deviations) at most 0.98 of it was added without SAFETY
     unit = SAFETY * torch.finfo(squares.dtype).eps / 2
     lengths = squares.sqrt()[..., None].to(A.dtype)
     spread = (A.abs() @ lengths).squeeze(-1)

@@ -14,15 +14,7 @@ BLOCK = 32  # rows of a block: matrix products are quickest in multiples of 16
 
 
 def gram_matrix(x: Tensor) -> Tensor:
-    """``x xᵀ`` of ``(…, n, d)``.
-
-    Its derivative in ``x`` is one product of that size; the two that autograd would take are kept for
-    ``torch.func`` transforms only.
-
-    >>> gram_matrix(torch.tensor([[1.0], [2.0]]))
-    tensor([[1., 2.],
-            [2., 4.]])
-    """
+    """``x xᵀ`` of ``(…, n, d)``; outside of ``torch.func`` with a derivative of one product, not two."""
     if not (is_plain() and x.requires_grad):
         return x @ x.mT
     product: Tensor = _Gram.apply(x)
@@ -44,12 +36,7 @@ class _Gram(torch.autograd.Function):
 
 
 def symmetric_product(x: Tensor) -> Tensor:
-    """``x xᵀ`` as a constant: of wide matrices only one of the two triangles is computed.
-
-    >>> symmetric_product(torch.tensor([[1.0], [2.0]]))
-    tensor([[1., 2.],
-            [2., 4.]])
-    """
+    """``x xᵀ`` as a constant: of wide matrices only one of the two triangles is computed."""
     n, d = x.shape[-2:]
     if n <= BLOCK or n * d < LARGE or x.device.type != "cpu":
         return x @ x.mT
@@ -66,15 +53,8 @@ def symmetric_product(x: Tensor) -> Tensor:
 def pulled_back(
     x: Tensor, A: Tensor, adjoint: Tensor, weights: Tensor, grad: Tensor, out: Tensor | None = None
 ) -> Tensor:
-    r"""The gradient in ``x`` of weights :math:`W = Ax` whose coefficients were solved for on :math:`xx^\top`.
-
-    A solution that satisfies :math:`AK + \dots = \text{const}` has
-    :math:`dA = -J^{-1}(A\,dK)`. With the adjoint :math:`\Lambda = J^{-1}(\bar Wx^\top)` the gradient in
-    :math:`K` is :math:`-A^\top\Lambda`, of rank ``k``, so that of
-
-    .. math:: \bar x = A^\top(\bar W - \Lambda x) - \Lambda^\top W
-
-    no product is larger than those of the weights themselves.
-    """
+    """The gradient in ``x`` of weights W = Ax whose coefficients were solved for on ``x xᵀ``."""
+    # a solution with AK + … = const has dA = −J⁻¹(A dK); with the adjoint Λ = J⁻¹(W̄xᵀ) the gradient in K is
+    # −AᵀΛ, of rank k, so no product of Aᵀ(W̄ − Λx) − ΛᵀW is larger than those of the weights themselves
     left = torch.cat([A, -adjoint], -2).mT
     return torch.matmul(left, torch.cat([grad - adjoint @ x, weights], -2), out=out)

@@ -87,11 +87,8 @@ def ridge(
 def _reached(
     x: Tensor, y: Tensor, exact: Tensor, weights: Tensor, level: Tensor | float, penalty: float | Tensor
 ) -> Tensor:
-    """Whether rounded weights, off by ``level`` at the mean, are as good as the solution, if it is one.
-
-    The solution is judged by its gradient: a convex function with curvature ``2λ`` at least is above its
-    minimum by at most ``‖∇‖²/4λ``.
-    """
+    """Whether rounded weights, off by ``level`` at the mean, are as good as the solution, if it is one."""
+    # its gradient judges that: with a curvature of at least 2λ it is at most ‖∇‖²/4λ above the minimum
 
     def value(w: Tensor, off: Tensor | float) -> Tensor:
         """The objective of weights whose scores are off by a constant."""
@@ -134,14 +131,8 @@ def _solve(gram: Tensor, penalty: float | Tensor, right: Tensor) -> Tensor:
 def ridge_closed_form(
     x: Tensor, y: Tensor, penalty: float | Tensor, constant: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Weights ``(…, k, d)`` and intercepts ``(…, k)`` of :func:`ridge`, for learners: it runs under ``vmap``.
-
-    Nothing is checked. The system is solved in float64, its matrix is formed in the features' precision;
-    what is not finite comes out as nan.
-
-    >>> ridge_closed_form(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [2.0]]), penalty=5.0)[0]
-    tensor([[0.5000]])
-    """
+    """Weights ``(…, k, d)`` and intercepts ``(…, k)`` of :func:`ridge`, for learners: runs under ``vmap``."""
+    # nothing is checked; solved in float64, of a matrix in the features' precision; nan where not finite
     n, d = x.shape[-2:]
     if n <= d:
         one_for_all = not isinstance(penalty, Tensor) or penalty.ndim == 0
@@ -182,10 +173,8 @@ def _ridged(gram: Tensor, penalty: float | Tensor, right: Tensor) -> Tensor:
 def ridge_reached(
     x: Tensor, y: Tensor, weights: Tensor, bias: Tensor, penalty: float | Tensor, constant: bool
 ) -> Tensor:
-    """Whether weights and intercepts, rounded as they are, reach the minimum to a relative 1e-6.
-
-    A function with curvature ``2λ`` at least is above its minimum by at most ``‖∇‖²/4λ``.
-    """
+    """Whether weights and intercepts, rounded as they are, reach the minimum to a relative 1e-6."""
+    # a function with curvature 2λ at least is above its minimum by at most ‖∇‖²/4λ
     x, y, weights, bias = (each.detach().double() for each in (x, y, weights, bias))
     penalty = penalty.detach() if isinstance(penalty, Tensor) else penalty
     off = x @ weights.mT + bias[..., None, :] - y

@@ -40,10 +40,7 @@ from innerloop.solvers.inverse import spd_inverse
 
 
 class SoftmaxProblem(NamedTuple):
-    """``B`` problems in Gram space. ``gram`` is centred over samples when there is an intercept.
-
-    ``C`` is one number, or ``(B, 1, n)``.
-    """
+    """``B`` problems; ``gram`` is centred if there is an intercept, ``C`` is a number or ``(B, 1, n)``."""
 
     gram: Tensor
     hot: Tensor
@@ -118,12 +115,10 @@ def intercepts(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, T
 
 
 def feasible(P: Tensor, hot: Tensor, weight: float | Tensor = 1.0) -> Tensor:
-    """``P̂ − P`` for a near P̂ that sums to the class counts over samples.
-
-    To first order a shift of the intercepts by ``u`` changes ``P`` by ``p_c (u_c − Σ p u)``, which leaves
-    every sample a distribution; the ``u`` that closes the difference of sums solves a ``k × k`` system. Where
-    that is too large a change, surplus of a class is handed to the deficits of others instead.
-    """
+    """``P̂ − P`` for a near P̂ that sums to the class counts over samples."""
+    # a shift u of the intercepts changes P by p_c (u_c − Σ p u) to first order, which leaves every sample a
+    # distribution; the u that closes the difference solves a k × k system. Where that is too large a change,
+    # surplus of a class is handed to the deficits of others instead
     weighted = weight * P
     has, wants = weighted.sum(-1, keepdim=True), (weight * hot).sum(-1, keepdim=True)
     system = torch.diag_embed(has.squeeze(-1)) - weighted @ P.mT
@@ -160,14 +155,10 @@ def certify(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> Certificate:
 
 
 def dual_value(problem: SoftmaxProblem, A: Tensor, x: Tensor) -> Tensor:
-    r"""A lower bound on the minimum from the coefficients themselves, :math:`\hat P = Y - A/C`.
-
-    .. math:: C\sum_i H(\hat p_i) - \tfrac12\|AX\|^2
-
-    Where features are long, :func:`certify` squares what rounding has left in the scores once more; this
-    errs by the square of what the coefficients are off. Entries below zero are mixed away with class shares,
-    which are feasible too.
-    """
+    """A lower bound on the minimum, C Σ H(p̂_i) − ½‖AX‖², from the coefficients: P̂ = Y − A/C."""
+    # where features are long, certify squares what rounding left in the scores once more; this errs by the
+    # square of what the coefficients are off. Entries below zero are mixed away with class shares, which are
+    # feasible too
     P = problem.hot - A / problem.C
     P = P - (P.sum(1, keepdim=True) - 1) / P.shape[1]
     shares = (problem.weight * problem.hot).sum(-1, keepdim=True)

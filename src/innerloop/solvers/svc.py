@@ -53,28 +53,16 @@ class BoxedSolution(NamedTuple):
 
 
 def middle_intercept(scores: Tensor, sign: Tensor) -> Tensor:
-    """The best intercept ``(M,)`` for given scores ``w·x``, and of several the one in the middle.
-
-    The sum of hinges is piecewise linear in the intercept. It bends by one at ``y − w·x`` of every sample,
-    from a slope of minus the number of positive ones. With a sample on its margin the best one is unique.
-    libsvm takes the middle as well.
-
-    >>> middle_intercept(torch.tensor([[0.5, -0.3]]), torch.tensor([[1.0, -1.0]]))  # from −0.7 to 0.5
-    tensor([-0.1000])
-    """
+    """The best intercept ``(M,)`` for given scores ``w·x``; of several the middle one, as in libsvm."""
+    # the sum of hinges is piecewise linear in it and bends by one at y − w·x of every sample, from a slope of
+    # minus the number of positive ones; with a sample on its margin the best one is unique
     bends = torch.where(sign != 0, sign - scores, torch.inf).sort(-1).values
     positive = (sign > 0).sum(-1, keepdim=True)
     return (0.5 * (bends.gather(-1, positive - 1) + bends.gather(-1, positive))).squeeze(-1)
 
 
 def solve_boxed(problem: Boxed, tol: float, max_steps: int) -> tuple[BoxedSolution, Tensor]:
-    """Best solutions, and steps until every gap is at most ``tol`` times the objective or rounding rules.
-
-    >>> gram = torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]], dtype=torch.float64)  # samples 1 and −1
-    >>> solution, _ = solve_boxed(Boxed(gram, torch.tensor([[1.0, -1.0]]).double(), 10.0), 1e-12, 50)
-    >>> solution.beta  # w = 1 puts both on their margins
-    tensor([[ 0.5000, -0.5000]], dtype=torch.float64)
-    """
+    """Best solutions, and steps until every gap is at most ``tol`` times the objective or rounding rules."""
     state, best = _start(problem), _corner(problem)
     steps = torch.zeros(len(problem.sign), dtype=torch.int64, device=problem.sign.device)
     idle = torch.zeros_like(steps)  # steps in a row that brought nothing
@@ -203,12 +191,7 @@ AIM = {torch.float32: 1e-11, torch.float64: 1e-15}
 
 
 def pairs(ways: int, device: torch.device | str = "cpu") -> Tensor:
-    """The classes of every pair, ``(2, pairs)``, in libsvm's order.
-
-    >>> pairs(3)
-    tensor([[0, 0, 1],
-            [1, 2, 2]])
-    """
+    """The classes of every pair, ``(2, pairs)``, in libsvm's order."""
     return torch.triu_indices(ways, ways, 1, device=device)
 
 

@@ -141,11 +141,9 @@ def measured(
 
 
 def _lower_bound(solution: HingeSolution, sign: Tensor, x: Tensor, intercept: bool, C: float) -> Tensor:
-    """The better of two proven bounds on the minimum, per problem, summed over its machines.
-
-    Any ``β`` with ``yβ ≥ 0`` has the dual value ``Σ yβ − ½‖w‖² − Σ β²/4C``. It errs by a square of what ``β``
-    is off; the certificate of the solver goes back and forth through a large Gram matrix, and does not.
-    """
+    """The better of two proven bounds on the minimum, per problem, summed over its machines."""
+    # any β with yβ ≥ 0 has the dual value Σ yβ − ½‖w‖² − Σ β²/4C, which errs by a square of what β is off;
+    # the solver's certificate goes back and forth through a large Gram matrix, and does not
     beta = sign * (sign * solution.beta).clamp_min(0)
     size = (beta @ x).square().sum(-1) + beta.sum(-1).square() * float(intercept)
     dual = (sign * beta).sum(-1) - 0.5 * size - beta.square().sum(-1) / (4 * C)

@@ -35,17 +35,10 @@ class DualResult(NamedTuple):
 def svm_coefficients(
     gram: Tensor, hot: Tensor, C: float, rank: int, steps: int | None = None, max_steps: int = 100
 ) -> DualResult:
-    r"""Dual coefficients of Crammer and Singer's machine, differentiable in the Gram matrices.
-
-    Solved to the end, they are differentiated implicitly. Stopped after ``steps``, they are differentiated
-    through these steps: the implicit derivative belongs to the solution, and three steps from the start it
-    is off by a third of its length and more.
-
-    >>> gram = torch.tensor([[[1.0, -1.0], [-1.0, 1.0]]])  # samples −1 and 1
-    >>> svm_coefficients(gram, torch.eye(2)[None], C=10.0, rank=1).A @ torch.tensor([[-1.0], [1.0]]).double()
-    tensor([[[-0.5000],
-             [ 0.5000]]], dtype=torch.float64)
-    """
+    """Dual coefficients of Crammer and Singer's machine, differentiable in the Gram matrices."""
+    # solved to the end by implicit differentiation, stopped after ``steps`` through these: three steps from
+    # the start the implicit derivative, which belongs to the solution, is off by a third of its length and
+    # more
     problem = DualSVM(_symmetric(gram), hot.double(), C, rank)
     if steps is not None:
         reached = stopped(problem, steps)
@@ -72,15 +65,8 @@ def _result(at: Iterate, steps: Tensor) -> DualResult:
 def svm_heads(
     features: Sequence[Tensor], labels: Sequence[Tensor], ways: int, C: float, steps: int | None = None
 ) -> tuple[list[Tensor], DualResult]:
-    """Weights ``(k, d)`` of one machine per task, without intercept; differentiable in the features.
-
-    All programmes are solved in one batch. Products of features are taken task by task: they gain nothing
-    from batching, and what they give stays small enough for its memory to be used again.
-
-    >>> x, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
-    >>> [w.flatten() for w in svm_heads([x, 2 * x], [y, y], ways=2, C=10.0)[0]]
-    [tensor([-0.5000,  0.5000]), tensor([-0.2500,  0.2500])]
-    """
+    """Weights ``(k, d)`` of one machine per task, without intercept; differentiable in the features."""
+    # products of features are taken task by task: small enough for their memory to be used again
     hot = one_hot(torch.stack(list(labels)), ways, features[0])
     whole = torch.is_grad_enabled() and steps is None and is_plain()
     if whole and any(z.requires_grad for z in features):

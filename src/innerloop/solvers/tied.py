@@ -42,10 +42,7 @@ def _floored(gram: Tensor, weight: Tensor, floor: float) -> Tensor:
 
 
 def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
-    """The solution as a function of ``r``; gradients flow through ``r`` only.
-
-    ``floor`` is the least weight, in units of the mean squared distance of a sample from their centre.
-    """
+    """The solution as a function of ``r``, through which alone gradients flow; ``floor`` is in spreads."""
     weight = _floored(gram, weight, floor)
     k = weight.shape[1]
     systems = gram[:, None].expand(-1, k, -1, -1).clone()

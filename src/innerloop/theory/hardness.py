@@ -120,8 +120,7 @@ def _ranks(values: Tensor) -> Tensor:
 
 
 STEPS = (1, 10)
-JUDGE = "loss after 10 steps"
-"""The measure that ranks."""
+JUDGE = "loss after 10 steps"  # the measure that ranks
 
 
 class Hardness(NamedTuple):

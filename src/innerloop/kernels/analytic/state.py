@@ -77,13 +77,7 @@ def variances(state: State) -> tuple[Tensor, Tensor]:
 
 
 def initial_state(x1: Tensor, x2: Tensor, pixels: Pixels) -> State:
-    """The inputs' own covariances: inner products over features or channels, divided by their number.
-
-    >>> x = torch.tensor([[1.0, 2.0], [0.0, 2.0]])
-    >>> initial_state(x, x, "none").nngp
-    tensor([[2.5000, 2.0000],
-            [2.0000, 2.0000]])
-    """
+    """The inputs' own covariances: inner products over features or channels, divided by their number."""
     same = identical(x1, x2)
     if pixels == "none":
         x1, x2 = x1.flatten(1), x2.flatten(1)
@@ -104,13 +98,7 @@ def initial_state(x1: Tensor, x2: Tensor, pixels: Pixels) -> State:
 
 
 def identical(x1: Tensor, x2: Tensor) -> Tensor:
-    """Which pairs of inputs are equal bit for bit, ``(n, m)``: by a 64-bit hash of every input.
-
-    >>> x = torch.tensor([[1.0, 2.0], [0.0, 2.0]])
-    >>> identical(x, x.flip(0))
-    tensor([[False,  True],
-            [ True, False]])
-    """
+    """Which pairs of inputs are equal bit for bit, ``(n, m)``: by a 64-bit hash of every input."""
     return _hash(x1)[:, None] == _hash(x2)[None]
 
 

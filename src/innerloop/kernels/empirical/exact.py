@@ -17,12 +17,7 @@ MetaOutput = Callable[[Params, Task], Tensor]
 
 
 def jacobian(outputs: Callable[[Params], Tensor], params: Params, chunk: int | None = None) -> Tensor:
-    """Derivatives of all entries of ``outputs(params)`` (rows) by all parameters (columns).
-
-    >>> jacobian(lambda p: p["w"] ** 2, {"w": torch.tensor([1.0, 2.0])})
-    tensor([[2., 0.],
-            [0., 4.]])
-    """
+    """Derivatives of all entries of ``outputs(params)`` (rows) by all parameters (columns)."""
     by_name = torch.func.jacrev(outputs, chunk_size=chunk)(params)
     rows = outputs(params).numel()
     return torch.cat([by_name[name].reshape(rows, -1) for name in params], 1)

@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
-WORK_BYTES = 2**24
-"""About the size of a temporary: larger ones leave the cache."""
+WORK_BYTES = 2**24  # about the size of a temporary: larger ones leave the cache
 
 _WEIGHT = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
 

@@ -32,13 +32,7 @@ class _Depthwise(torch.autograd.Function):
 
 
 def thinned(x: Tensor, call: ConvolutionCall) -> tuple[Tensor, ConvolutionCall]:
-    """The same convolution of fewer places, where only every second one is read (or third, …).
-
-    >>> x = torch.arange(16.0).view(1, 1, 4, 4)
-    >>> call = ConvolutionCall((1, 1, 1, 1), (2, 2), (0, 0), (1, 1), 1)
-    >>> thinned(x, call)[0].flatten().tolist(), thinned(x, call)[1].stride
-    ([0.0, 2.0, 8.0, 10.0], (1, 1))
-    """
+    """The same convolution of fewer places, where only every second one is read (or third, …)."""
     step, kernel = call.stride, call.shape[2:]
     axes = zip(kernel, step, call.dilation, call.padding, strict=True)
     skips = all((k == 1 and p == 0) or (s == d and p % s == 0) for k, s, d, p in axes)
@@ -114,11 +108,7 @@ def is_two_by_two(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def max_pool2d(x: Tensor) -> Tensor:
-    """The largest of every 2×2 window; an odd row or column at the end is left out.
-
-    >>> max_pool2d(torch.arange(16.0).view(1, 1, 4, 4)).flatten().tolist()
-    [5.0, 7.0, 13.0, 15.0]
-    """
+    """The largest of every 2×2 window; an odd row or column at the end is left out."""
     high, wide = (side - side % 2 for side in x.shape[2:])
     return _MaxPool.apply(x[:, :, :high, :wide])
 
@@ -196,11 +186,7 @@ def _pairs(windows: Windows) -> tuple[list[int], list[int], list[int]]:
 
 
 def max_windows(x: Tensor, windows: Windows) -> Tensor:
-    """The largest value of every window.
-
-    >>> max_windows(torch.arange(4.0).view(1, 1, 2, 2), Windows(3, 1, 1)).flatten().tolist()
-    [3.0, 3.0, 3.0, 3.0]
-    """
+    """The largest value of every window."""
     return _MaxWindows.apply(x, windows)
 
 
@@ -239,9 +225,5 @@ def _per_place(shape: torch.Size, w: Windows, like: Tensor) -> Tensor:
 
 
 def mean_windows(x: Tensor, windows: Windows) -> Tensor:
-    """The average of every window, without the padding.
-
-    >>> mean_windows(torch.arange(4.0).view(1, 1, 2, 2), Windows(3, 1, 1)).flatten().tolist()
-    [1.5, 1.5, 1.5, 1.5]
-    """
+    """The average of every window, without the padding."""
     return _MeanWindows.apply(x, windows)

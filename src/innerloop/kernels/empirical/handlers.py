@@ -1,7 +1,8 @@
 """Where data and parameters meet: linear layers, convolutions, normalisation, sums and products.
 
 Each handler does what the function would have done, and sees to it that the backward pass emits the layer's
-factor. None says that this call is not understood; its parameters are then left to Jacobians.
+factor. None says that this call is not understood; its parameters are then left to Jacobians. Functions
+without parameters are computed faster: what several edges of a supernet compute of one tensor, once.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop.kernels.empirical.fast_layers as fast_layers
 from innerloop.kernels.empirical.factors import ConvolutionCall
-from innerloop.kernels.empirical.fast_layers import convolve, thinned
 from innerloop.kernels.empirical.recorder import MUL, Handler, LayerRecorder, Tag
 
 Args = tuple[Any, ...]
@@ -21,11 +22,7 @@ Kwargs = dict[str, Any]
 
 
 def bound(names: tuple[str, ...], args: Args, kwargs: Kwargs) -> dict[str, Any]:
-    """The arguments of a call by name.
-
-    >>> bound(("input", "weight"), (1,), {"weight": 2})
-    {'input': 1, 'weight': 2}
-    """
+    """The arguments of a call by name."""
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
@@ -88,9 +85,9 @@ def _convolution(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Ten
         per_axis(given.get("dilation", 1)),
         given.get("groups", 1),
     )
-    x, call = thinned(x, call)
+    x, call = fast_layers.thinned(x, call)
     number, held = r.use(w, b), _holding(x)
-    out = convolve(x, weight, bias, call)
+    out = fast_layers.convolve(x, weight, bias, call)
     return r.watch(out, lambda g: r.emit_layer(number, w, b, call, held.pop(), g))
 
 
@@ -239,3 +236,70 @@ HANDLERS: dict[Any, Handler] = {
     **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__), _add),
 }
 """Functions that may meet parameters, each with what stands in for it."""
+
+
+def _relu(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """Rectifies a tensor once, and notes what was rectified, for a pooling that follows."""
+    given = bound(("input", "inplace"), args, kwargs)
+    if given.get("inplace", False):
+        return func(*args, **kwargs)
+    x = given["input"]
+    # it is shared while a layer holds it; who pools it next may let it go
+    out = r.shared_results.once(func, x, (), lambda: func(*args, **kwargs), keep=False)
+    r.rectified = (out, x, _versions(out, x))
+    return out
+
+
+def _max_pool2d(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """2×2 windows by slices. The largest of rectified values is the largest, rectified: fewer of them."""
+    given = bound(fast_layers.NAMES, args, kwargs)
+    x = given.pop("input")
+    if not fast_layers.is_two_by_two(args, kwargs):
+        windows = fast_layers.windows_of(x, given)
+        if windows is None:
+            return func(*args, **kwargs)
+        return _pooled(r, func, x, windows, lambda: fast_layers.max_windows(x, windows))
+    rectified, r.rectified = r.rectified, None
+    if rectified is None or rectified[0] is not x or _versions(*rectified[:2]) != rectified[2]:
+        return fast_layers.max_pool2d(x)
+    return F.relu(fast_layers.max_pool2d(rectified[1]))
+
+
+def _avg_pool2d(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """Averages over windows that leave the padding out."""
+    given = bound(fast_layers.AVERAGE_NAMES, args, kwargs)
+    x = given.pop("input")
+    windows = fast_layers.averaged_windows(x, given)
+    if windows is None:
+        return func(*args, **kwargs)
+    return _pooled(r, func, x, windows, lambda: fast_layers.mean_windows(x, windows))
+
+
+def _pooled(r: LayerRecorder, func: Any, x: Tensor, windows: fast_layers.Windows, make: Any) -> Tensor:
+    out = r.shared_results.once(func, x, tuple(windows), make)
+    r.shared_results.pooled[id(out)] = out
+    return out
+
+
+def _shared_norm(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """``F.group_norm`` without parameters that count: of pooled maps, which several edges have, once."""
+    given = bound(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
+    x = given.pop("input")
+    if id(x) not in r.shared_results.pooled or any(r.tag(value) is not None for value in given.values()):
+        return func(*args, **kwargs)
+    rest = tuple(given.get(name) for name in ("num_groups", "weight", "bias", "eps"))
+    return r.shared_results.once(func, x, rest, lambda: func(*args, **kwargs))
+
+
+def _versions(*tensors: Tensor) -> tuple[int, ...]:
+    """They count what was written into a tensor in place."""
+    return tuple(tensor._version for tensor in tensors)
+
+
+FASTER: dict[Any, Handler] = {
+    F.max_pool2d: _max_pool2d,
+    F.avg_pool2d: _avg_pool2d,
+    F.group_norm: _shared_norm,
+    **dict.fromkeys((F.relu, torch.relu, torch.Tensor.relu), _relu),
+}
+"""Functions without parameters for which there is a faster equal."""

@@ -8,8 +8,7 @@ from torch.func import jvp, vjp, vmap
 
 from innerloop.core.errors import UserError
 from innerloop.core.types import Params
-from innerloop.kernels.empirical.memory import block_size, saved_bytes
-from innerloop.kernels.empirical.tangent import Output, Tangent, contract
+from innerloop.kernels.empirical.tangent import Output, Tangent, block_size, contract, saved_bytes
 
 
 def jacobian(t: Tangent, x: Tensor, summed: bool, chunk: int | None = None) -> Params:
@@ -86,14 +85,7 @@ def _gram(left: Params, right: Params, output: Output) -> Tensor:
 
 
 def ntk_times(t: Tangent, x1: Tensor, x2: Tensor, vectors: Tensor) -> Tensor:
-    """Θ(x1, x2) times a vector over (samples, outputs), without Θ: ``(m, k) -> (n, k)``.
-
-    >>> from innerloop.kernels.empirical.tangent import tangent
-    >>> from innerloop import mlp
-    >>> t = tangent(mlp(1, [], 1, bias=False), {"layer0.weight": torch.ones(1, 1)}, torch.ones(1, 1))
-    >>> ntk_times(t, torch.tensor([[2.0]]), torch.tensor([[3.0]]), torch.ones(1, 1))
-    tensor([[6.]])
-    """
+    """Θ(x1, x2) times a vector over (samples, outputs), without Θ: ``(m, k) -> (n, k)``."""
     back = vjp(lambda p: t.forward(p, x2), t.params)[1]
     (direction,) = back(vectors)
     return jvp(lambda p: t.forward(p, x1), (t.params,), (direction,))[1]

@@ -15,19 +15,15 @@ from torch import Tensor
 
 from innerloop.core.autodiff import untransformed
 from innerloop.kernels.empirical.factors import Factor, compact, gram, kept_bytes, put, room
-from innerloop.kernels.empirical.faster import FASTER
-from innerloop.kernels.empirical.handlers import HANDLERS
+from innerloop.kernels.empirical.handlers import FASTER, HANDLERS
 from innerloop.kernels.empirical.jacobian import jacobian_ntk
-from innerloop.kernels.empirical.memory import block_size, count_saved
 from innerloop.kernels.empirical.recorder import Emit, LayerRecorder
 from innerloop.kernels.empirical.recorder import NotUnderstoodError as NotUnderstoodError
-from innerloop.kernels.empirical.tangent import Output, Tangent
+from innerloop.kernels.empirical.tangent import Output, Tangent, block_size, count_saved
 
-PASS_BYTES = 96 * 2**20
-"""Memory of a pass if it is not scarcer: more samples at a time leave the cache."""
+PASS_BYTES = 96 * 2**20  # memory of a pass if it is not scarcer: more samples at a time leave the cache
 
-UNDER_WAY = 16
-"""Tensors that are read and written at about the same time, in a network of many branches."""
+UNDER_WAY = 16  # tensors that are read and written at about the same time, in a network of many branches
 
 
 class LayerwisePlan(NamedTuple):
@@ -173,10 +169,8 @@ def _one_pass(t: Tangent, x: Tensor, rows: Tensor, split: int | None, left: froz
 def _several_passes(
     t: Tangent, x: Tensor, rows: Tensor, split: int | None, chunk: int, left: frozenset[str]
 ) -> Tensor:
-    """A few samples at a time, so that activations stay in the cache; factors are kept until all are there.
-
-    One pass after the other, each on all threads: passes side by side wait for each other in Python.
-    """
+    """A few samples at a time, so that activations stay in the cache; factors are kept until all are in."""
+    # one pass after the other, each on all threads: passes side by side wait for each other in Python
     factors: dict[int, Factor] = {}
     for start in range(0, len(x), chunk):
         part = slice(start, start + chunk)

@@ -16,8 +16,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.types import Params
 from innerloop.kernels.empirical.factors import ConvolutionCall, Factor
 
-CONSTANT = 2**14
-"""Entries of a constant (a scale, a shift) up to which constants are compared entry by entry."""
+CONSTANT = 2**14  # entries of a constant (a scale, a shift) up to which constants are compared entry by entry
 
 
 class NotUnderstoodError(UserError):

@@ -1,8 +1,9 @@
-"""A network as the function whose tangent kernel is asked for, and what is checked before."""
+"""A network as the function whose tangent kernel is asked for, what is checked before, and its memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -18,8 +19,7 @@ Output: TypeAlias = Literal["sum", "trace", "full"]
 """What to make of several outputs: the kernel of their sum, the mean over outputs of each one's own kernel,
 or every pair of them."""
 
-MEMORY = 2**30
-"""Bytes that a kernel may use beside its inputs and itself, if nothing is said."""
+MEMORY = 2**30  # bytes that a kernel may use beside its inputs and itself, if nothing is said
 
 
 class Tangent(NamedTuple):
@@ -35,10 +35,7 @@ class Tangent(NamedTuple):
 def as_network(
     network: Network | nn.Module, params: Params | None, buffers: Buffers | None, divided: bool = True
 ) -> tuple[Network, Params, Buffers]:
-    """A network with its parameters: a module's own where none are given, batch norms as in evaluation.
-
-    Unless ``divided``, a module is taken whole: whatever it does last, without a last layer of its own.
-    """
+    """A network with its parameters; a module's own by default, taken whole unless ``divided``."""
     if isinstance(network, nn.Module):
         made = from_module(network, norm="running") if divided else whole_module(network, norm="running")
         own, stats = made.init(torch.Generator())
@@ -109,14 +106,52 @@ def check_output(output: str) -> None:
 
 
 def contract(a: Tensor, b: Tensor, output: Output) -> Tensor:
-    """The kernel of Jacobians ``(n, rows, p)`` and ``(m, rows, p)``, whose rows are outputs or their sum.
-
-    >>> a = torch.tensor([[[1.0], [2.0]]])
-    >>> contract(a, a, "trace"), contract(a, a, "full")[0, 0]
-    (tensor([[2.5000]]), tensor([[1., 2.],
-            [2., 4.]]))
-    """
+    """The kernel of Jacobians ``(n, rows, p)`` and ``(m, rows, p)``, whose rows are outputs or their sum."""
     if output == "full":
         flat = a.flatten(0, 1) @ b.flatten(0, 1).mT
         return flat.view(*a.shape[:2], *b.shape[:2]).transpose(1, 2)
     return a.flatten(1) @ b.flatten(1).mT / (a.shape[1] if output == "trace" else 1)
+
+
+@contextmanager
+def count_saved(seen: dict[int, int], t: Tangent) -> Iterator[None]:
+    """Notes what autograd would keep for the backward pass, in bytes by place, parameters excepted."""
+    # nothing is kept in fact, so no backward pass may follow: a tensor that a hook hands back is held for
+    # ever by the function that made it, if no backward pass lets it go
+    own = {p.untyped_storage().data_ptr() for p in t.params.values()}
+
+    alive = []  # else the next tensor could take a freed one's place, and would not be counted
+
+    def pack(tensor: Tensor) -> None:
+        """Counts a tensor that autograd would keep."""
+        alive.append(tensor.detach())
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+
+    def unpack(_: None) -> Tensor:
+        """Refuses a backward pass."""
+        raise RuntimeError("nothing was kept for a backward pass")
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        yield
+
+
+def saved_bytes(t: Tangent, x: Tensor) -> int:
+    """Bytes that one sample's forward pass keeps for its backward pass: one is passed and counted."""
+    seen: dict[int, int] = {}
+    params = {name: p.detach().requires_grad_() for name, p in t.params.items()}
+    with torch.enable_grad(), count_saved(seen, t):
+        outputs = t.forward(params, x[:1])
+    del outputs
+    return sum(seen.values())
+
+
+def block_size(per_sample: int, memory: int, most: int) -> int:
+    """How many samples fit."""
+    if per_sample > memory:
+        raise UserError(
+            f"one sample needs about {max(per_sample >> 20, 1)} MB, more than memory={memory} bytes: "
+            "raise memory."
+        )
+    return max(1, min(most, memory // max(per_sample, 1)))

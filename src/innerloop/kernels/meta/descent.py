@@ -55,11 +55,7 @@ def remaining(values: Tensor, descent: Descent) -> Tensor:
 
 
 def moved(values: Tensor, descent: Descent) -> Tensor:
-    r"""The share that is gone: :math:`1-e^{-sw}` or :math:`1-(1-\lambda w)^\tau`, by eigenvalue.
-
-    >>> moved(torch.tensor([0.0, 1.0]), Descent(1.0, steps=2))  # 1 − ½²
-    tensor([0.0000, 0.7500])
-    """
+    r"""The share that is gone: :math:`1-e^{-sw}` or :math:`1-(1-\lambda w)^\tau`, by eigenvalue."""
     if math.isinf(descent.time):
         return torch.ones_like(values)
     if descent.steps is None:
@@ -71,16 +67,8 @@ def moved(values: Tensor, descent: Descent) -> Tensor:
 
 
 def weights(values: Tensor, descent: Descent) -> Tensor:
-    r"""The eigenvalues of :math:`T_K^s` from those of K (last axis).
-
-    Where K is singular, gradient descent does not move: at ``time=inf`` those directions get 0 (the
-    pseudo-inverse), at a finite time they get the limit s.
-
-    >>> weights(torch.tensor([0.0, 2.0]), Descent(3.0))[0]
-    tensor(3.)
-    >>> weights(torch.tensor([0.0, 2.0]), Descent())
-    tensor([0.0000, 0.5000])
-    """
+    """The eigenvalues of :math:`T_K^s` from those of K (last axis)."""
+    # where K is singular, descent does not move: 0 at ``time=inf`` (the pseudo-inverse), else the limit s
     check_descent(descent)
     values = values.clamp(min=0)
     unit: Tensor | float = values.mean(-1, keepdim=True) if descent.relative else 1.0
@@ -94,27 +82,13 @@ def weights(values: Tensor, descent: Descent) -> Tensor:
 
 
 def response(gram: Tensor, descent: Descent) -> Tensor:
-    r"""The operator that takes labels to kernel coefficients after gradient descent.
-
-    .. math:: T_K^s = K^{-1}(I - e^{-sK})
-
-    K⁻¹ for s = ∞, 0 for s = 0; for τ real steps of size λ :math:`K^{-1}(I-(I-\lambda K)^\tau)`. By
-    eigendecomposition: an inverse is never formed.
-
-    >>> response(torch.diag(torch.tensor([1.0, 4.0])), Descent())
-    tensor([[1.0000, 0.0000],
-            [0.0000, 0.2500]])
-    """
+    r"""Labels to coefficients: :math:`T_K^s = K^{-1}(I-e^{-sK})` or :math:`K^{-1}(I-(I-\lambda K)^\tau)`."""
     values, vectors = torch.linalg.eigh(gram)
     return (vectors * weights(values, descent)[..., None, :]) @ vectors.mT
 
 
 def residual(gram: Tensor, descent: Descent) -> Tensor:
-    r"""What is left of a residual on the samples descended on: :math:`I - K T_K^s`, that is :math:`e^{-sK}`.
-
-    >>> residual(torch.eye(1), Descent(1.0))
-    tensor([[0.3679]])
-    """
+    r"""What is left of a residual on the samples descended on: :math:`I - K T_K^s`, or :math:`e^{-sK}`."""
     check_descent(descent)
     values, vectors = torch.linalg.eigh(gram)
     values = values.clamp(min=0)
@@ -123,14 +97,9 @@ def residual(gram: Tensor, descent: Descent) -> Tensor:
 
 
 def respond(gram: Tensor, labels: Tensor, descent: Descent) -> Tensor:
-    r""":math:`T_K^s\,y` for one large kernel and any number of right-hand sides.
-
-    At convergence a Cholesky factorisation, twenty times cheaper than eigenvectors; they are the way for
-    finite times and for kernels that are singular to working precision.
-
-    >>> respond(2 * torch.eye(2), torch.ones(2, 1), Descent()).flatten()
-    tensor([0.5000, 0.5000])
-    """
+    r""":math:`T_K^s\,y` for one large kernel and any number of right-hand sides."""
+    # at convergence by Cholesky, twenty times cheaper than eigenvectors, unless K is singular to working
+    # precision
     check_descent(descent)
     if math.isinf(descent.time):
         diagonal = gram.diagonal()

@@ -12,32 +12,18 @@ from innerloop.kernels.meta.descent import Descent, residual, response
 
 
 def stack(x: Tensor) -> Tensor:
-    """Samples of all tasks in one row of samples: ``(tasks, n, …)`` to ``(tasks·n, …)``.
-
-    >>> stack(torch.zeros(3, 2, 5)).shape
-    torch.Size([6, 5])
-    """
+    """Samples of all tasks in one row of samples: ``(tasks, n, …)`` to ``(tasks·n, …)``."""
     return x.flatten(0, 1)
 
 
 def diagonal_blocks(matrix: Tensor, tasks: int) -> Tensor:
-    """The ``tasks`` blocks on the diagonal: ``(tasks·n, tasks·m)`` to ``(tasks, n, m)``.
-
-    >>> diagonal_blocks(torch.arange(16.0).view(4, 4), 2)[1]
-    tensor([[10., 11.],
-            [14., 15.]])
-    """
+    """The ``tasks`` blocks on the diagonal: ``(tasks·n, tasks·m)`` to ``(tasks, n, m)``."""
     n, m = matrix.shape[0] // tasks, matrix.shape[1] // tasks
     return matrix.view(tasks, n, tasks, m).diagonal(dim1=0, dim2=2).movedim(-1, 0)
 
 
 def from_blocks(blocks: Tensor) -> Tensor:
-    """The block-diagonal matrix of blocks ``(tasks, n, m)``, zeros elsewhere.
-
-    >>> from_blocks(torch.ones(2, 1, 1))
-    tensor([[1., 0.],
-            [0., 1.]])
-    """
+    """The block-diagonal matrix of blocks ``(tasks, n, m)``, zeros elsewhere."""
     tasks, n, m = blocks.shape
     out = blocks.new_zeros(tasks, n, tasks, m)
     out.diagonal(dim1=0, dim2=2).copy_(blocks.movedim(0, -1))
@@ -45,22 +31,13 @@ def from_blocks(blocks: Tensor) -> Tensor:
 
 
 def times_rows(blocks: Tensor, matrix: Tensor) -> Tensor:
-    """``blockdiag(blocks) @ matrix`` for blocks ``(tasks, n, m)`` and a matrix of ``tasks·m`` rows.
-
-    >>> times_rows(torch.tensor([[[2.0]], [[3.0]]]), torch.ones(2, 2))
-    tensor([[2., 2.],
-            [3., 3.]])
-    """
+    """``blockdiag(blocks) @ matrix`` for blocks ``(tasks, n, m)`` and a matrix of ``tasks·m`` rows."""
     tasks, n, m = blocks.shape
     return torch.bmm(blocks, matrix.reshape(tasks, m, -1)).view(tasks * n, matrix.shape[-1])
 
 
 def project_rows(blocks: Tensor, matrix: Tensor) -> Tensor:
-    r"""``[I, −blockdiag(A)] @ matrix``: what adaptation leaves of the query rows.
-
-    >>> project_rows(torch.tensor([[[0.5]]]), torch.tensor([[3.0], [2.0]]))  # 3 − ½·2
-    tensor([[2.]])
-    """
+    """``[I, −blockdiag(A)] @ matrix``: what adaptation leaves of the query rows."""
     tasks, n, m = blocks.shape
     query, support = matrix[: tasks * n], matrix[tasks * n :].reshape(tasks, m, -1)
     out = torch.baddbmm(query.reshape(tasks, n, -1), blocks, support, alpha=-1)
@@ -72,17 +49,13 @@ def unproject(blocks: Tensor, vectors: Tensor) -> Tensor:
     return torch.cat([vectors, -times_rows(blocks.mT, vectors)])
 
 
-Heads = Literal["shared", "independent"]
-"""Whether all heads start from one draw, or each from its own."""
+Heads = Literal["shared", "independent"]  # whether all heads start from one draw, or each from its own
 TestHead = Literal["initial", "trained"]
 """Whether a test task starts from the head's first draw, or from the one that ANIL trained."""
 
 
 def adaptation(query_support: Tensor, support: Tensor, inner: Descent) -> Tensor:
-    r"""What adapting does to labels, task by task: :math:`A_i = K(X_i, X'_i)\,T_K^s(X'_i)`.
-
-    :math:`A_i Y'_i` is :math:`G_s(X_i, X'_i, Y'_i)`, the prediction after adapting from zero.
-    """
+    r"""What adapting from zero does to labels, task by task: :math:`A_i = K(X_i, X'_i)\,T_K^s(X'_i)`."""
     return query_support @ response(support, inner)
 
 
@@ -95,10 +68,7 @@ def adaptation_of(gram: Tensor, tasks: int, queries: int, inner: Descent) -> Ten
 
 
 def split_kernel(gram: Tensor, blocks: Tensor) -> Tensor:
-    r""":math:`M\,\Theta\,M^\top` with :math:`M = [I, -\mathrm{blockdiag}(A_i)]`.
-
-    Two block-diagonal products.
-    """
+    r""":math:`M\,\Theta\,M^\top` with :math:`M = [I, -\mathrm{blockdiag}(A_i)]`."""
     return project_rows(blocks, project_rows(blocks, gram).mT)
 
 
@@ -190,11 +160,8 @@ def mtl_kernel(ntk: Tensor, nngp: Tensor, tasks: int, heads: Heads = "shared") -
 
 
 def mtl_cross_kernel(ntk: Tensor, nngp: Tensor, blocks: Tensor, heads: Heads = "shared") -> Tensor:
-    r"""Between test tasks and training samples, multi-task learning (Bridge, eq. 57 line 1, eq. 65).
-
-    .. math:: \Phi' = (\Theta-K)(X,\mathcal X) - B\,(\Theta-K)(X',\mathcal X),
-              \quad B = K(X,X')\,T_K^{\hat s}(X')
-    """
+    """Between test tasks and training samples, multi-task learning (Bridge, eq. 57 line 1, eq. 65)."""
+    # Φ' = (Θ − K)(X, 𝒳) − B (Θ − K)(X', 𝒳) with B = K(X, X') T_K^ŝ(X')
     check_heads(heads)
     cross = project_rows(blocks, ntk - nngp)
     return cross * 0 if heads == "independent" else cross
@@ -209,13 +176,9 @@ def anil_cross_kernel(
     test_head: TestHead = "initial",
     heads: Heads = "shared",
 ) -> Tensor:
-    r"""Between test tasks and training tasks, ANIL (Bridge, eqs. 61 and 66).
-
-    .. math:: \Phi' = [(\Theta-K)(X,\cdot) - B(\Theta-K)(X',\cdot)]\,M^\top
-
-    ``test_head="initial"`` resets the head to its first draw before a test task; ``"trained"`` keeps the
-    one that ANIL trained, and Θ stands for Θ − K (what Bridge's Lemma 1 prints).
-    """
+    """Between test tasks and training tasks, ANIL (Bridge, eqs. 61 and 66)."""
+    # Φ' = [(Θ − K)(X, ·) − B (Θ − K)(X', ·)] Mᵀ; with the head that ANIL trained, Θ stands for Θ − K (as
+    # Bridge's Lemma 1 prints)
     check_heads(heads)
     check_test_head(test_head)
     cross = project_rows(blocks, ntk if test_head == "trained" else ntk - nngp)

@@ -40,8 +40,7 @@ from innerloop.kernels.meta.kernel import (
 from innerloop.kernels.types import KernelFunction, Kernels
 
 Method = Literal["mtl", "anil", "maml"]
-CHUNK_ROWS = 256
-"""Test samples whose Gram is taken at once; only the blocks of single tasks are used of it."""
+CHUNK_ROWS = 256  # test samples whose Gram is taken at once; only the blocks of single tasks are used of it
 
 
 class KernelFit(NamedTuple):
@@ -289,15 +288,8 @@ def mtl_anil_gap(
 
 
 def mean_error(draws: Sequence[Tensor]) -> MeanError:
-    """The mean over all values and its standard error, from the scatter of the draws' means.
-
-    Values within a draw share its training tasks and are not independent; a single draw gives the
-    scatter of its values, which is too small.
-
-    >>> import torch
-    >>> mean_error([torch.tensor([1.0, 3.0]), torch.tensor([4.0, 4.0])])
-    MeanError(mean=3.0, error=1.0)
-    """
+    """The mean over all values and its standard error, from the scatter of the draws' means."""
+    # values within a draw share its training tasks: a single draw gives their scatter, which is too small
     means = [float(values.mean()) for values in draws] if len(draws) > 1 else draws[0].double().tolist()
     mean = sum(means) / len(means)
     if len(means) < 2:

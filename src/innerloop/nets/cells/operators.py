@@ -79,13 +79,7 @@ def stem() -> Program:
 
 
 def program(operator: str, stride: int, dense: bool = False) -> Program:
-    """The steps of an operator; none at all is the identity.
-
-    >>> program("skip_connect", stride=1)
-    ()
-    >>> [step.name for step in program("conv_1x5_5x1", stride=2) if isinstance(step, Conv)]
-    ['wide', 'tall']
-    """
+    """The steps of an operator; none at all is the identity."""
     if operator == "skip_connect":
         return () if stride == 1 else halve()
     if operator in ("avg_pool_3x3", "max_pool_3x3"):
@@ -102,11 +96,7 @@ def program(operator: str, stride: int, dense: bool = False) -> Program:
 
 
 def kernels(steps: Program, prefix: str, n_in: int, n_out: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the convolutions' kernels by name; the number of channels changes in the last of them.
-
-    >>> kernels(program("dil_conv_3x3", 1), "edge", 4, 4)
-    {'edge.depthwise.weight': (4, 1, 3, 3), 'edge.pointwise.weight': (4, 4, 1, 1)}
-    """
+    """Shapes of the convolutions' kernels by name; the number of channels changes in the last of them."""
     shapes: dict[str, tuple[int, ...]] = {}
     for step in steps:
         if isinstance(step, Conv):
@@ -216,11 +206,7 @@ class StackPlan(NamedTuple):
 
 
 def reduction_places(cells: int) -> tuple[int, ...]:
-    """Where cells reduce: at a third and two thirds of the depth.
-
-    >>> reduction_places(5), reduction_places(8)
-    ((1, 3), (2, 5))
-    """
+    """Where cells reduce: at a third and two thirds of the depth."""
     return tuple(sorted({cells // 3, 2 * cells // 3}))
 
 
@@ -233,12 +219,7 @@ def stack(
     with_stem: bool = True,
     dense: bool = False,
 ) -> StackPlan:
-    """The network that stacks cells; every reduction halves the side and doubles the channels.
-
-    >>> from innerloop.nets.cells import read_choices
-    >>> stack(read_choices("metanas"), 3, 5, 48, (1, 3)).n_out
-    576
-    """
+    """The network that stacks cells; every reduction halves the side and doubles the channels."""
     first = Piece("stem", stem(), pictures, channels) if with_stem else None
     n_before = n_last = channels if with_stem else pictures
     width, reduced, made = channels, False, []

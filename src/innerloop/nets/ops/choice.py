@@ -18,8 +18,7 @@ import innerloop.nets.ops.reference as reference
 from innerloop.core.autodiff import is_native, is_plain, is_untransformed
 from innerloop.nets.ops.winograd import conv3x3
 
-KERNEL_GROUP = 16
-"""Values per group from which torch's own group normalisation is used, outside ``vmap``."""
+KERNEL_GROUP = 16  # values per group from which torch's own group normalisation is used, outside ``vmap``
 
 # below these the transforms cost more than the multiplications they save (measured; docs/backbones.md)
 WINOGRAD_CHANNELS, WINOGRAD_TILES = 64, 32
@@ -34,10 +33,8 @@ def layout(x: Tensor) -> Tensor:
 
 
 def native_suits(x: Tensor, weight: Tensor) -> bool:
-    """Whether native code may compute the features of a whole network.
-
-    Not where saved tensors are watched: inner steps that are computed again would keep their memory.
-    """
+    """Whether native code may compute the features of a whole network."""
+    # not where saved tensors are watched: inner steps that are computed again would keep their memory
     if not is_native() or not fused.suits(x, weight) or torch.is_autocast_enabled("cpu"):
         return False
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is None
@@ -56,12 +53,7 @@ def conv2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
 
 
 def winograd_pays(x: Tensor, weight: Tensor) -> bool:
-    """Whether a stride-1 convolution is faster as 36 matrix products.
-
-    >>> x, weight = torch.zeros(64, 160, 16, 16), torch.zeros(160, 160, 3, 3)
-    >>> winograd_pays(x, weight), winograd_pays(x[:1], weight), winograd_pays(x, weight[..., :1, :1])
-    (True, False, False)
-    """
+    """Whether a stride-1 convolution is faster as 36 matrix products."""
     if weight.shape[-2:] != (3, 3) or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return False
     if x.dtype != weight.dtype or x.dtype not in (torch.float32, torch.float64):
@@ -83,15 +75,8 @@ def conv_norm_relu(
     stride: int,
     padding: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A convolutional block with batch statistics: ``relu(batch_norm(conv2d(x)))``, mean and variance.
-
-    Mean and variance are for running averages: they are not to be differentiated. The convolution's bias
-    moves the mean only, since batch normalisation takes it out again; its gradient is zero.
-
-    >>> x, w, one, zero = torch.randn(4, 1, 8, 8), torch.randn(2, 1, 3, 3), torch.ones(2), torch.zeros(2)
-    >>> conv_norm_relu(x, w, None, one, zero, 1e-5, stride=2, padding=1)[0].shape
-    torch.Size([4, 2, 4, 4])
-    """
+    """``relu(batch_norm(conv2d(x)))``; mean and variance are for running averages, not for gradients."""
+    # the convolution's bias moves the mean only: normalisation takes it out again, its gradient is zero
     if is_plain() and fused.suits(x, weight):
         y, mean, var = fused.conv_norm_relu(x, weight, scale, shift, eps, stride, padding)
         return y, mean if bias is None else mean + bias.detach(), var
@@ -100,21 +85,16 @@ def conv_norm_relu(
 
 
 def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """As :func:`innerloop.nets.ops.reference.group_norm`, by torch's kernel where that is right.
-
-    Of groups of one value the kernel's derivatives are noise, if it takes them at all.
-    """
+    """By torch's kernel where that is right; of groups of one value its derivatives are noise."""
     if is_untransformed() and x[0].numel() >= groups * KERNEL_GROUP:
         return F.group_norm(x, groups, weight, bias, eps)
     return reference.group_norm(x, groups, weight, bias, eps)
 
 
 def norm_kernels_suit(policy: str, batch: bool, x: Tensor) -> bool:
-    """Whether torch's own normalisations may take the place of primitives.
-
-    They may not under ``torch.func``; for stored statistics, through which gradients may flow; for the policy
-    ``support``, whose statistics are handed on with their graph; and for a single value per channel.
-    """
+    """Whether torch's own normalisations may take the place of primitives."""
+    # not under ``torch.func``, for stored statistics (gradients may flow through them), for ``support``
+    # (they are handed on with their graph), and for a single value per channel
     forward_only = is_untransformed() and not torch.is_grad_enabled()  # patterns are counted that way
     suits = ((batch or policy == "group") and is_plain()) or (batch and forward_only and x.ndim == 4)
     return suits and x.numel() != x.shape[1]

@@ -72,11 +72,8 @@ def _ranges(total: int, bytes_each: int) -> list[slice]:
 
 
 def _each(fn: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """``fn`` of every part, whole parts in parallel where torch may use several threads.
-
-    Each runs on one thread from beginning to end: there are hundreds of small operations in a convolution,
-    and threads that wait for each other after every one of them lose what they gain on a busy machine.
-    """
+    """``fn`` of every part, whole parts in parallel, each on one thread from beginning to end."""
+    # hundreds of small operations: threads that wait for each other after every one lose what they gain
     threads = torch.get_num_threads()
     return [fn(part) for part in parts] if threads == 1 else map_in_threads(fn, parts, threads)
 
@@ -217,13 +214,5 @@ class _Winograd(torch.autograd.Function):
 
 
 def conv3x3(x: Tensor, weight: Tensor) -> Tensor:
-    """``F.conv2d(x, weight, padding=1)`` for 3×3 kernels, as channels-last memory.
-
-    Can be differentiated any number of times by plain autograd; not for use under ``torch.func``.
-
-    >>> draw = torch.Generator().manual_seed(0)
-    >>> x, w = (torch.randn(s, generator=draw, dtype=torch.float64) for s in ((2, 3, 7, 9), (4, 3, 3, 3)))
-    >>> torch.allclose(conv3x3(x, w), F.conv2d(x, w, padding=1))
-    True
-    """
+    """``F.conv2d(x, weight, padding=1)`` for 3×3 kernels, channels-last; not under ``torch.func``."""
     return _Winograd.apply(x, weight)

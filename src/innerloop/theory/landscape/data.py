@@ -118,12 +118,8 @@ def sample_curvature(fits: TaskFits, lr: float, samples: float) -> Tensor:
 
 
 def left_after_step(fits: TaskFits, lr: float) -> Tensor:
-    r"""Hardness as the rate of descent: what share of a task's excess loss one full step leaves, ``(T,)``.
-
-    From the average optimum :math:`\bar w`, :math:`\|(I-\alpha\Sigma)v\|_\Sigma^2/\|v\|_\Sigma^2` with
-    :math:`v=\bar w-w_i^*`. For :math:`\Sigma=\rho I` it is :math:`(1-\alpha\rho)^2`, the paper's order of
-    hardness.
-    """
+    """Hardness as the rate of descent: what share of a task's excess loss one full step leaves, ``(T,)``."""
+    # ‖(I − αΣ)v‖²_Σ/‖v‖²_Σ, v from w* to the average optimum; for Σ = ρI (1 − αρ)², the paper's order
     v = fits.optima.mean(0) - fits.optima
     after = v - lr * fits.covariances @ v
     s = fits.covariances
@@ -131,13 +127,10 @@ def left_after_step(fits: TaskFits, lr: float) -> Tensor:
 
 
 def estimated_dimension(fits: TaskFits) -> Tensor:
-    r""":math:`\operatorname{tr}\Sigma/\|\Sigma\|` of the tasks (Landscape, Remark 1), their harmonic mean.
-
-    The largest eigenvalue of a sample covariance is too large, for isotropic inputs by
-    :math:`(1+\sqrt{d/n})^2`. So the direction is taken from one half of the samples and the variance along it
-    from the other. This is without bias where all directions are alike, and nearly so where one stands out;
-    between these the direction is not quite the best one, and the dimension comes out somewhat too large.
-    """
+    r""":math:`\operatorname{tr}\Sigma/\|\Sigma\|` of the tasks (Landscape, Remark 1), their harmonic mean."""
+    # the largest eigenvalue of a sample covariance is too large, by (1 + √(d/n))² for isotropic inputs: so
+    # one half of the samples gives the direction, the other its variance. Without bias where directions are
+    # all alike, nearly so where one stands out; in between the dimension comes out somewhat too large
     directions = torch.linalg.eigh(fits.halves).eigenvectors[..., -1:]
     along = (directions.mT @ fits.halves.flip(0) @ directions).mean(0)[:, 0, 0]
     share = (along / fits.covariances.diagonal(dim1=1, dim2=2).sum(-1)).mean()

@@ -12,8 +12,7 @@ from innerloop.core.random import generator
 from innerloop.core.types import Batch, TaskBatch
 from innerloop.nets.network import Network, apply
 
-PROJECTED = 256
-"""Longer feature vectors are first projected at random to so many entries (scales are kept)."""
+PROJECTED = 256  # longer feature vectors are first projected at random to so many entries (scales are kept)
 
 
 class View(NamedTuple):
@@ -104,23 +103,13 @@ def look_at(
 
 
 def is_linear(network: Network) -> bool:
-    """Whether a network has no parameters but those of its last layer.
-
-    >>> from innerloop import mlp
-    >>> is_linear(mlp(3, [], 1)), is_linear(mlp(3, [8], 1))
-    (True, False)
-    """
+    """Whether a network has no parameters but those of its last layer."""
     params, _ = network.init(generator(0, "init"))
     return set(params) <= set(network.head_names)
 
 
 def has_constant(network: Network) -> bool:
-    """Whether the last layer adds a constant.
-
-    >>> from innerloop import mlp
-    >>> has_constant(mlp(3, [], 1)), has_constant(mlp(3, [], 1, bias=False))
-    (True, False)
-    """
+    """Whether the last layer adds a constant."""
     return any(name.endswith("bias") for name in network.head_names)
 
 
@@ -167,12 +156,7 @@ def _projected(z: Tensor, seed: int) -> Tensor:
 
 
 def principal(z: Tensor, components: int) -> tuple[Tensor, float]:
-    """Coordinates along the directions of largest second moment, and what share of it they keep.
-
-    >>> z, kept = principal(torch.tensor([[[3.0, 0.0], [0.0, 1.0]]]), 1)
-    >>> z.abs().flatten().tolist(), round(kept, 6)
-    ([3.0, 0.0], 0.9)
-    """
+    """Coordinates along the directions of largest second moment, and what share of it they keep."""
     moment = torch.einsum("tni,tnj->ij", z, z)
     values, vectors = torch.linalg.eigh(moment)
     # directions without any weight would make every task's moments singular

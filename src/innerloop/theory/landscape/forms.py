@@ -27,8 +27,7 @@ from torch import Tensor
 from innerloop.core.errors import UserError
 from innerloop.solvers.inverse import spd_inverse
 
-Number = float | Tensor
-"""A number, or one per environment (a tensor of the leading axes' shape)."""
+Number = float | Tensor  # a number, or one per environment (a tensor of the leading axes' shape)
 
 
 class Irreducible(NamedTuple):

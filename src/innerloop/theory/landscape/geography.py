@@ -77,13 +77,7 @@ class Condition(NamedTuple):
 def step_curvature(
     rho: float | Tensor, lr: float | Tensor, samples: float | Tensor, dim: int | Tensor
 ) -> Tensor:
-    r""":math:`a=\rho(1-\alpha\rho)^2+\tfrac{d+1}{s}\alpha^2\rho^3`: what one step leaves of :math:`\rho I`.
-
-    Eqs. 21 and 22.
-
-    >>> step_curvature(0.1, lr=1.0, samples=500, dim=10)
-    tensor(0.0810, dtype=torch.float64)
-    """
+    r""":math:`a=\rho(1-\alpha\rho)^2+\tfrac{d+1}{s}\alpha^2\rho^3` (eqs. 21, 22), left of ρI by a step."""
     rho, lr, samples = _double(rho), _double(lr), _double(samples)
     return rho * (1 - lr * rho).square() + (dim + 1) / samples * lr**2 * rho**3
 

@@ -22,8 +22,7 @@ from innerloop.theory.landscape.geography import Sides, condition_of, sides_of
 
 LEAST = 2.0  # samples per feature below which predictions are mostly noise
 GOOD = 10.0
-LINEAR = 0.9
-"""Share of a task's variance that a linear model must explain for the closed forms to apply."""
+LINEAR = 0.9  # share of a task's variance that a linear model must explain for the closed forms to apply
 INPUTS = {"raw": "the inputs", "affine": "the inputs and a constant"}
 """Features that need no network, in words."""
 GEOGRAPHY = ("R", "r_hard", "r_easy", "rho_hard", "rho_easy")

@@ -23,8 +23,7 @@ from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
 from innerloop.theory.rate.moments import Moments, bootstrap, check_stack
 
-POINTS = ("middle", "gradient", "trace")
-"""Where in the bracket the point may be."""
+POINTS = ("middle", "gradient", "trace")  # where in the bracket the point may be
 
 
 class Bracket(NamedTuple):
@@ -51,11 +50,7 @@ class Bracket(NamedTuple):
 
 
 def residuals(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
-    """The derivative of the loss by the outputs, per task; outputs ``(tasks, K, k)``.
-
-    >>> residuals(torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.int64), "cross-entropy")
-    tensor([[[-0.5000,  0.5000]]])
-    """
+    """The derivative of the loss by the outputs, per task; outputs ``(tasks, K, k)``."""
     samples = outputs.shape[1]
     if loss.startswith("cross-entropy"):
         one_hot = torch.nn.functional.one_hot(targets, outputs.shape[-1]).to(outputs.dtype)
@@ -118,15 +113,7 @@ def gradient_moments(
 
 
 def pooled_head(features: Tensor, targets: Tensor, ridge: float = 1e-6) -> Tensor:
-    """The one head that fits all tasks at once (ERM), ``(d, k)``.
-
-    The ridge is relative to the mean eigenvalue.
-
-    >>> x = torch.tensor([[[1.0], [2.0]], [[1.0], [2.0]]], dtype=torch.float64)
-    >>> y = torch.tensor([[[1.0], [2.0]], [[3.0], [6.0]]], dtype=torch.float64)
-    >>> round(float(pooled_head(x, y)), 4)
-    2.0
-    """
+    """The one head that fits all tasks at once (ERM), ``(d, k)``; ``ridge`` is in mean eigenvalues."""
     x, y = features.flatten(0, 1).double(), targets.flatten(0, 1).double()
     second = x.mT @ x
     eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)

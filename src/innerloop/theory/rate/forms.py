@@ -161,11 +161,7 @@ def risk_curve(train: Sums, rates: Sequence[float], test: Sums | None = None) ->
 
 
 def minimise(value: Callable[[float], float], low: float, high: float, tolerance: float = 1e-6) -> float:
-    """The least of a function on an interval: 64 grid points, then golden section around the best.
-
-    >>> round(minimise(lambda x: (x - 0.3) ** 2, 0.0, 1.0), 5)
-    0.3
-    """
+    """The least of a function on an interval: 64 grid points, then golden section around the best."""
     points = torch.linspace(low, high, 64, dtype=torch.float64).tolist()
     values = [value(x) for x in points]
     best = min(range(len(points)), key=values.__getitem__)
@@ -231,12 +227,9 @@ def adapted_loss(
 
 
 def expected_distance(features: Tensor, rate: float, shrinkage: Tensor) -> float:
-    r""":math:`E_a[(w_m)^\top Q w_m]/\sigma_a^2` over optima drawn anew, features fixed.
-
-    :math:`w_m = \sum_j\Lambda_j a_j` with :math:`\Lambda_j = (\sum M_i)^{-1}M_j`, so this is
-    :math:`\operatorname{tr}(Q\sum_j\Lambda_j\Lambda_j^\top)`. With :math:`Q = E(I - \tfrac{2\eta}{K}S)^{2t}`
-    it is the part of :math:`E F_t(w_m(\alpha))` that depends on α, which Theorem 2 compares with α = 0.
-    """
+    r""":math:`E_a[(w_m)^\top Q w_m]/\sigma_a^2` over optima drawn anew, features fixed."""
+    # w_m = Σ Λ_j a_j with Λ_j = (Σ M_i)⁻¹ M_j, so it is tr(Q Σ Λ_j Λ_jᵀ); with Q = E(I − 2η/K S)^2t the part
+    # of E F_t(w_m(α)) that depends on α, which Theorem 2 compares with α = 0
     k = features.shape[1]
     s = features.mT @ features
     step = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device) - (2 * rate / k) * s
@@ -252,8 +245,7 @@ def theorem2_range(least: float, largest: float, constant: float, k: int) -> flo
     return k * (root - 2 * largest**4) / (least**2 * gap)
 
 
-PLACES = 240
-"""Rates that are tried between the smallest and the largest, before the best is refined."""
+PLACES = 240  # rates that are tried between the smallest and the largest, before the best is refined
 SMALLEST, LARGEST = 1e-4, 30.0
 """Of the rates, in units of one over the median of the tasks' largest curvatures."""
 

@@ -15,8 +15,7 @@ from innerloop.theory.rate.forms import best_rate, task_sums
 from innerloop.theory.rate.moments import Moments, interval_of
 
 Form = Literal["lim", "split", "stacked", "variance", "merged", "gradient", "bracket"]
-SPLIT = ("split", "gradient", "bracket")
-"""Forms that are judged on other samples."""
+SPLIT = ("split", "gradient", "bracket")  # forms that are judged on other samples
 
 DESCRIPTIONS: dict[Form, str] = {
     "lim": "eq. 3.3: many tasks, isotropic optima, adapted to and judged on the same samples",

@@ -48,14 +48,7 @@ def check_stack(features: Tensor, name: str = "features") -> None:
 
 
 def power_traces(features: Tensor) -> tuple[Tensor, Tensor]:
-    r""":math:`\operatorname{tr} S^2` and :math:`\operatorname{tr} S^3` of every task.
-
-    They are :math:`\|G\|_F^2` and :math:`\langle G^2, G\rangle`.
-
-    >>> eye = torch.eye(3).expand(2, 3, 3)
-    >>> power_traces(2 * eye)                       # S = 4 I
-    (tensor([48., 48.], dtype=torch.float64), tensor([192., 192.], dtype=torch.float64))
-    """
+    """The traces of S² (‖G‖²_F) and S³ (⟨G², G⟩) of every task."""
     check_stack(features)
     wide = features.shape[2] >= features.shape[1]
     gram = _own_gram(features if wide else features.mT)
@@ -64,12 +57,9 @@ def power_traces(features: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def split_traces(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
-    r""":math:`\operatorname{tr} S_uS_t` and :math:`\operatorname{tr} S_uS_tS_u` of every task.
-
-    With :math:`C = \Phi_u\Phi_t^\top` these are :math:`\|C\|_F^2` and
-    :math:`\langle CC^\top, \Phi_u\Phi_u^\top\rangle`: nothing of size ``d × d`` is formed unless ``d`` is
-    smaller than both numbers of samples.
-    """
+    r""":math:`\operatorname{tr} S_uS_t = \|C\|_F^2`, :math:`\operatorname{tr} S_uS_tS_u` of every task."""
+    # with C = Φ_u Φ_tᵀ the second is ⟨C Cᵀ, Φ_u Φ_uᵀ⟩; nothing of size d × d is formed unless d is the
+    # smallest
     check_stack(support, "support features")
     check_stack(query, "query features")
     if support.shape[0] != query.shape[0] or support.shape[2] != query.shape[2]:
@@ -85,11 +75,7 @@ def split_traces(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _own_gram(rows: Tensor) -> Tensor:
-    """``rows @ rows.mT``; on the CPU by numpy, which knows a symmetric product when it sees one.
-
-    It calls BLAS's ``syrk``, half the work of the general product that torch takes: twice as fast for fifty
-    samples.
-    """
+    """``rows @ rows.mT``; on the CPU by numpy, whose ``syrk`` is twice as fast for fifty samples."""
     if rows.device.type != "cpu" or rows.requires_grad:
         return rows @ rows.mT
     array = rows.numpy()
@@ -102,11 +88,9 @@ def _inner(a: Tensor, b: Tensor) -> Tensor:
 
 
 def centred(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
-    """Both minus the mean of the support features.
-
-    At the zero head with balanced classes the residuals of each class column sum to zero, so the gradient is
-    orthogonal to that mean: it takes no part in the step, and would only inflate the curvature.
-    """
+    """Both minus the mean of the support features."""
+    # at the zero head with balanced classes residuals of a class sum to zero, so the gradient is orthogonal
+    # to that mean: it takes no part in the step, and would only inflate the curvature
     mean = support.mean(1, keepdim=True)
     return support - mean, query - mean
 
@@ -140,16 +124,7 @@ def stream(moments: Callable[..., Moments], chunks: Iterable[tuple[Tensor, ...]]
 def bootstrap(
     estimates: Callable[[Tensor], Tensor], tasks: int, *, draws: int = 1000, seed: int = 0
 ) -> tuple[float, float]:
-    """The 2.5 % and 97.5 % quantiles of an estimate when the tasks are drawn again: sampling error, no more.
-
-    It does not know whether the formula is right for the problem; that uncertainty is larger and stated
-    apart.
-
-    >>> values = torch.arange(100, dtype=torch.float64)
-    >>> low, high = bootstrap(lambda w: (w @ values) / w.sum(1), 100)
-    >>> bool(low < 49.5 < high), high - low < 12 * 1.96
-    (True, True)
-    """
+    """The 2.5 % and 97.5 % quantiles of an estimate when the tasks are drawn again: sampling error only."""
     made = torch.Generator().manual_seed(seed)
     picks = torch.randint(tasks, (draws, tasks), generator=made)
     weights = torch.zeros(draws, tasks, dtype=torch.float64)

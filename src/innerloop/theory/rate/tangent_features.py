@@ -57,19 +57,8 @@ def raw_stacks(batch: Batch) -> Stacks:
 
 
 def head_stacks(network: Network, params: Params, buffers: Buffers, batch: Batch) -> Stacks:
-    r"""What the last layer sees, normalised as ANIL would.
-
-    :math:`f = \Phi w` holds exactly for its parameters. Each row is the derivative of an output by the
-    weights (and the bias) that make it, so a bias adds a constant column and a scaled parametrisation
-    scales its columns.
-
-    >>> from innerloop import mlp
-    >>> from innerloop.core import stack_tasks
-    >>> net = mlp(1, [8], 2)
-    >>> task = Task(torch.ones(3, 1), torch.ones(3, 2), torch.ones(4, 1), torch.ones(4, 2), torch.tensor(0))
-    >>> head_stacks(net, *net.init(torch.Generator().manual_seed(0)), stack_tasks([task])).query.shape
-    torch.Size([1, 4, 9])
-    """
+    """What the last layer sees, normalised as ANIL would: rows are derivatives by its parameters."""
+    # f = Φw holds exactly: a bias adds a constant column, a scaled parametrisation scales its columns
     whole = whole_batch(batch)
     supports, queries = [], []
     with torch.no_grad(), plain_autograd():
@@ -153,11 +142,8 @@ def pull(outputs: Outputs, moving: Params, cotangent: Tensor, keep: bool = False
 
 
 def push(outputs: Outputs, moving: Params, tangent: Params) -> Tensor:
-    r""":math:`J v`, as the derivative of :math:`\langle J^\top u, v\rangle` by :math:`u`.
-
-    Two backward passes instead of forward mode, which the fused layers do not have; second-order MAML needs
-    the same.
-    """
+    r""":math:`J v`, as the derivative of :math:`\langle J^\top u, v\rangle` by :math:`u`."""
+    # two backward passes instead of forward mode, which the fused layers do not have
     with torch.enable_grad():
         at = {n: p.detach().requires_grad_() for n, p in moving.items()}
         f = outputs(at)
@@ -210,12 +196,8 @@ def tangent_gram_moments(
     moving: Sequence[str],
     classes: int | None = None,
 ) -> Moments:
-    r"""The same moments exactly, from the tangent kernel of each task's samples and outputs.
-
-    :math:`\|\Theta_{ut}\|_F^2` and :math:`\langle\Theta_{uu}\Theta_{ut}, \Theta_{ut}\rangle`, with
-    :math:`\Theta` summed layer by layer (:func:`innerloop.kernels.empirical_ntk`). For networks in which
-    samples do not see each other; its cost grows with the square of the number of outputs.
-    """
+    """The same moments exactly, from the tangent kernel of each task's samples and outputs."""
+    # ‖Θ_ut‖²_F and ⟨Θ_uu Θ_ut, Θ_ut⟩, where samples do not see each other; costs the square of the outputs
     whole = whole_batch(batch)
     numerator, denominator = [], []
     for task in whole.tasks():
@@ -238,10 +220,7 @@ def tangent_gradient_moments(
     batch: Batch,
     moving: Sequence[str],
 ) -> Moments:
-    r"""Moments of the gradient form for the ``moving`` parameters.
-
-    :math:`\langle g_u, g_t\rangle` and :math:`g_u^\top G_tg_u` of every task.
-    """
+    """⟨g_u, g_t⟩ and g_uᵀ G_t g_u of every task: the gradient form for the ``moving`` parameters."""
     whole = whole_batch(batch)
     own = select(params, moving)
     numerator, denominator = [], []

@@ -24,9 +24,10 @@ from innerloop.theory.landscape.data import (
     sample_curvature,
     solutions,
 )
+from innerloop.theory.landscape.features import with_constant
 from innerloop.theory.landscape.forms import adapted_curvature, weighted_optimum
 from innerloop.theory.landscape.geography import Geography, effective_dimension, geography
-from innerloop.theory.landscape.permuted import REASON, permuted_landscape, with_constant
+from innerloop.theory.landscape.permuted import REASON, permuted_landscape
 
 F64 = torch.float64
 ENV = Geography(dim=5, rho_hard=0.2, rho_easy=1.0, R=1.5, r_hard=0.4, r_easy=0.8)

@@ -30,7 +30,6 @@ from innerloop.theory.rate.forms import (
     add_sums,
     best_rate,
     erm_solution,
-    expected_distance,
     labelled_sums,
     maml_solution,
     risk,
@@ -42,6 +41,18 @@ from innerloop.theory.rate.forms import (
 from innerloop.theory.rate.linear import gaussian_basis, polynomial_basis, random_matrix, spread_centres
 from innerloop.theory.rate.moments import interval_of, stream
 from oracles import rate as slow
+
+
+def expected_distance(features: Tensor, rate: float, shrinkage: Tensor) -> float:
+    r""":math:`E_a[(w_m)^\top Q w_m]/\sigma_a^2` over optima drawn anew, features fixed."""
+    # w_m = Σ Λ_j a_j with Λ_j = (Σ M_i)⁻¹ M_j, so it is tr(Q Σ Λ_j Λ_jᵀ); with Q = E(I − 2η/K S)^2t the part
+    # of E F_t(w_m(α)) that depends on α, which Theorem 2 compares with α = 0
+    k = features.shape[1]
+    s = features.mT @ features
+    step = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device) - (2 * rate / k) * s
+    m = step @ s @ step
+    shares = torch.linalg.solve(m.sum(0), m)
+    return float(torch.einsum("ij,njk,nik->", shrinkage, shares, shares))
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

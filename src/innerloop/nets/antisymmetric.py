@@ -9,7 +9,7 @@ from torch import Tensor
 
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Params, Statistics
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 
 PLUS, MINUS = "plus.", "minus."
 
@@ -40,9 +40,7 @@ def antisymmetric(network: Network) -> Network:
         own, _ = split_prefix(params, prefix)
         return {name[len(prefix) :]: value for name, value in own.items()}
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The features of both copies, side by side."""
         both = [network.features(part(params, prefix), buffers, x, statistics)[0] for prefix in (PLUS, MINUS)]
         return torch.cat(both, 1), buffers

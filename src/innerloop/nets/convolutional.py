@@ -17,8 +17,8 @@ from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal
-from innerloop.nets.network import Network
-from innerloop.nets.resnet12 import SLOPE, apply_linear_head, convolution_and_norm, linear_head
+from innerloop.nets.network import Network, Pass
+from innerloop.nets.resnet12 import SLOPE, apply_linear_head, convolutions_and_norms, linear_head
 
 POOLINGS = ("max", "average", "stride")
 
@@ -64,17 +64,12 @@ def convnet(
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
         """First parameters and buffers, block by block."""
-        params: Params = {}
-        buffers: Buffers = {}
-        for i, (n_in, n_out) in enumerate(itertools.pairwise([pictures] + [width] * depth)):
-            shape = (n_out, n_in, kernel, kernel)
-            made, statistics = convolution_and_norm(generator, f"block{i}", shape, norm)
-            params, buffers = {**params, **made}, {**buffers, **statistics}
+        pairs = itertools.pairwise([pictures] + [width] * depth)
+        shapes = {f"block{i}": (n_out, n_in, kernel, kernel) for i, (n_in, n_out) in enumerate(pairs)}
+        params, buffers = convolutions_and_norms(generator, shapes, norm)
         return {**params, **linear_head(generator, outputs, width * side * side, 1.0, True)}, buffers
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The last maps, flattened, and the buffers after this pass."""
         changed: Buffers = {}
         x = ops.layout(x)
@@ -108,17 +103,6 @@ def _check(size: int, depth: int, width: int, kernel: int, pooling: str) -> None
 BLOCKS = 4
 
 
-def feature_side(size: int, pooling: str) -> int:
-    """Side of the last feature map: pooling rounds down, strides round up.
-
-    >>> feature_side(28, "max"), feature_side(28, "stride"), feature_side(84, "max")
-    (1, 2, 5)
-    """
-    for _ in range(BLOCKS):
-        size = size // 2 if pooling == "max" else (size + 1) // 2
-    return size
-
-
 @checked
 def conv4(
     channels: int,
@@ -148,7 +132,7 @@ def conv4(
     norms.check_policy(norm)
     if pooling not in ("max", "stride"):
         raise UserError(f"unknown pooling '{pooling}'; there are max and stride.")
-    side = feature_side(size, pooling)
+    side = last_side(size, BLOCKS, pooling)
     if side < 1:
         raise UserError(f"images of side {size} vanish in four halvings: use at least 16.")
     stride = 2 if pooling == "stride" else 1
@@ -162,14 +146,13 @@ def conv4(
             params[f"conv{i}.weight"] = he_normal(generator, (filters, n_in, 3, 3))
             if bias:
                 params[f"conv{i}.bias"] = torch.zeros(filters, device=generator.device)
-            scale, stats = norms.init_norm(f"norm{i}", filters, norm)
-            params |= {k: v.to(generator.device) for k, v in scale.items()}
-            buffers |= {k: v.to(generator.device) for k, v in stats.items()}
+            scale, stats = norms.init_norm(f"norm{i}", filters, norm, generator.device)
+            params, buffers = {**params, **scale}, {**buffers, **stats}
         params["head.weight"] = he_normal(generator, (outputs, filters * side * side), gain=1.0)
         params["head.bias"] = torch.zeros(outputs, device=generator.device)
         return params, buffers
 
-    def layers(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> tuple[Tensor, Buffers]:
+    def layers(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The features block by block."""
         changed: Buffers = {}
         for i in range(BLOCKS):
@@ -179,19 +162,13 @@ def conv4(
                 x = F.max_pool2d(x, 2)
         return x.flatten(1), {**buffers, **changed}
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The last maps, flattened, and the buffers after this pass."""
         if not ops.native_suits(x, params["conv0.weight"]):
             return layers(params, buffers, x, statistics)
         return _native(layers, params, buffers, x, statistics, norm, pooling)
 
-    def head(params: Params, features: Tensor) -> Tensor:
-        """Outputs from features."""
-        return F.linear(features, params["head.weight"], params["head.bias"])
-
-    return Network(init, features, head, ("head.weight", "head.bias"), norm, native=True)
+    return Network(init, features, apply_linear_head, ("head.weight", "head.bias"), norm, native=True)
 
 
 def _native(
@@ -202,7 +179,7 @@ def _native(
     statistics: Statistics,
     norm: str,
     pooling: str,
-) -> tuple[Tensor, Buffers]:
+) -> Pass:
     """The features of Conv4 as one operation of native code."""
     stored = statistics == "stored" and norm in ("support", "running")
     source = norm if norm in ("none", "group") else "given" if stored else "batch"
@@ -279,16 +256,12 @@ def r2d2_conv(
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
         """First parameters and buffers, block by block."""
-        params: Params = {}
-        buffers: Buffers = {}
-        for i, (n_in, n_out) in enumerate(itertools.pairwise([channels, *widths])):
-            made, statistics = convolution_and_norm(generator, f"block{i}", (n_out, n_in, 3, 3), norm)
-            params, buffers = {**params, **made}, {**buffers, **statistics}
+        pairs = itertools.pairwise([channels, *widths])
+        shapes = {f"block{i}": (n_out, n_in, 3, 3) for i, (n_in, n_out) in enumerate(pairs)}
+        params, buffers = convolutions_and_norms(generator, shapes, norm)
         return {**params, **linear_head(generator, outputs, inputs, 1.0, True)}, buffers
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The maps of the last two blocks, flattened, and the buffers after this pass."""
         changed: Buffers = noise.advance(buffers)
         x, maps = ops.layout(x), []

@@ -18,7 +18,7 @@ import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 from innerloop.nets.resnet12 import apply_linear_head, linear_head
 
 STEM, TOP = 32, 1280  # channels of the first and the last convolution, the same in all versions
@@ -160,14 +160,12 @@ def efficientnet_lite(
         params: Params = {}
         buffers: Buffers = {}
         for layer in (stem, *(one for some in layers.values() for one in some), top):
-            made, statistics = norms.init_norm(f"{layer.name}.norm", layer.shape[0], norm)
-            params |= {f"{layer.name}.weight": _kernel(generator, layer)} | _on(generator, made)
-            buffers |= _on(generator, statistics)
+            made, stats = norms.init_norm(f"{layer.name}.norm", layer.shape[0], norm, generator.device)
+            params |= {f"{layer.name}.weight": _kernel(generator, layer), **made}
+            buffers |= stats
         return {**params, **linear_head(generator, outputs, TOP, 1.0, True)}, buffers
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The mean of the last maps, and the buffers after this pass."""
         changed: Buffers = {}
 
@@ -192,10 +190,6 @@ def efficientnet_lite(
 def _kernel(generator: torch.Generator, layer: ConvLayer) -> Tensor:
     """Variance two over the outputs that an input reaches, as the authors draw it."""
     return he_normal(generator, layer.shape, gain=2.0 * layer.shape[1] * layer.groups / layer.shape[0])
-
-
-def _on(generator: torch.Generator, made: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.to(generator.device) for name, value in made.items()}
 
 
 def same_conv2d(x: Tensor, weight: Tensor, stride: int, groups: int) -> Tensor:

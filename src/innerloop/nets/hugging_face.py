@@ -20,30 +20,17 @@ from innerloop.core.preprocessing import RESAMPLES, Preprocessing, Resize, Side,
 
 PREFIX = "hf:"
 Pooling = Literal["class", "pooled", "mean", "projected"]
-CLASS_TOKEN = (
-    *(
-        "vit",
-        "deit",
-        "dinov2",
-        "dinov2_with_registers",
-        "dinov3_vit",
-        "vit_msn",
-        "vit_mae",
-        "data2vec-vision",
-    ),
+_CLASS_TOKEN = "vit deit dinov2 dinov2_with_registers dinov3_vit vit_msn vit_mae data2vec-vision"
+_POOLED = (
+    "convnext convnextv2 dinov3_convnext resnet regnet swin swinv2 beit bit efficientnet mobilenet_v1 "
+    "mobilenet_v2 focalnet poolformer van cvt levit siglip siglip2 siglip_vision_model siglip2_vision_model "
+    "pvt_v2 hiera"
 )
-POOLED = (
-    *("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "swin", "swinv2", "beit", "bit"),
-    *("efficientnet", "mobilenet_v1", "mobilenet_v2", "focalnet", "poolformer", "van", "cvt", "levit"),
-    *("siglip", "siglip2", "siglip_vision_model", "siglip2_vision_model", "pvt_v2", "hiera"),
-)
-PROJECTED = ("clip", "chinese_clip", "metaclip_2", "altclip")
-MEAN = ("ijepa",)
 KINDS: dict[str, Pooling] = {
-    **dict.fromkeys(CLASS_TOKEN, "class"),
-    **dict.fromkeys(POOLED, "pooled"),
-    **dict.fromkeys(PROJECTED, "projected"),
-    **dict.fromkeys(MEAN, "mean"),
+    **dict.fromkeys(_CLASS_TOKEN.split(), "class"),
+    **dict.fromkeys(_POOLED.split(), "pooled"),
+    **dict.fromkeys(("clip", "chinese_clip", "metaclip_2", "altclip"), "projected"),
+    "ijepa": "mean",
     "clip_vision_model": "pooled",
 }
 """What stands for a picture, by ``model_type``: the class token, what the model pools itself, that

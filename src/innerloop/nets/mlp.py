@@ -14,7 +14,7 @@ from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal, standard_normal
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -84,9 +84,7 @@ def mlp(
             shift = None if shift is None else shift * sigma_b
         return F.linear(x, weight, shift)
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The last hidden layer, and the buffers as they were."""
         del statistics  # no normalisation layers
         x = x.flatten(1)

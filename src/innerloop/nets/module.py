@@ -15,7 +15,7 @@ import innerloop.nets.norms as norms
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.adoption import SplitCheck, last_linear, split_at
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -129,9 +129,7 @@ class _Function:
         self._params = [name for name, _ in module.named_parameters()]
         self._buffers = [name for name, _ in module.named_buffers()]
 
-    def __call__(
-        self, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def __call__(self, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The outputs, and the buffers after this pass."""
         skeleton = self._skeletons.get()
         dropping = _noise_of(skeleton) if noise.STEP in buffers else []
@@ -190,9 +188,7 @@ def from_module(
     if example is not None:
         comparison.on(example.detach())
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The module up to its last layer; the first pass compares the division with the whole module."""
         if not torch.compiler.is_compiling() and not comparison.done:
             comparison.on_inputs_like(x)

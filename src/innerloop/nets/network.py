@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from innerloop.core.types import Buffers, Params, Statistics
+
+Pass: TypeAlias = tuple[Tensor, Buffers]  # what a part of a network gives: values, and the buffers after it
 
 
 class Network(NamedTuple):

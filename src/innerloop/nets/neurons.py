@@ -10,7 +10,7 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal
 from innerloop.nets.mlp import ACTIVATIONS
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 
 
 def neurons(inputs: int, count: int, activation: str = "softplus") -> Network:
@@ -35,9 +35,7 @@ def neurons(inputs: int, count: int, activation: str = "softplus") -> Network:
         """The neurons' weights; there are no buffers."""
         return {"neurons.weight": he_normal(generator, (count, inputs), 1.0)}, {}
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """What every neuron gives, and the buffers as they were."""
         del statistics  # no normalisation layers
         return act(F.linear(x.flatten(1), params["neurons.weight"])), buffers
@@ -64,9 +62,7 @@ def logistic_model(inputs: int) -> Network:
         """The weights; there are no buffers."""
         return {"layer0.weight": he_normal(generator, (1, inputs), 1.0)}, {}
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The inputs themselves, and the buffers as they were."""
         del params, statistics
         return x.flatten(1), buffers

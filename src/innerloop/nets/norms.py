@@ -28,6 +28,7 @@ import innerloop.nets.ops.choice as ops
 import innerloop.nets.ops.reference as reference
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
+from innerloop.nets.network import Pass
 
 NORM_POLICIES = ("transductive", "support", "running", "group", "none")
 """Where normalisation layers take mean and variance from; the documentation describes each of them."""
@@ -66,14 +67,16 @@ def groups_for(channels: int) -> int:
     return max(g for g in range(1, min(16, channels) + 1) if channels % g == 0)
 
 
-def init_norm(name: str, channels: int, policy: str) -> tuple[Params, Buffers]:
+def init_norm(
+    name: str, channels: int, policy: str, device: torch.device | None = None
+) -> tuple[Params, Buffers]:
     """Scale one, shift zero, and the buffers that the policy needs."""
     if check_policy(policy) == "none":
         return {}, {}
-    params = {f"{name}.weight": torch.ones(channels), f"{name}.bias": torch.zeros(channels)}
-    if policy in ("support", "running"):
-        return params, {f"{name}.mean": torch.zeros(channels), f"{name}.var": torch.ones(channels)}
-    return params, {}
+    one, zero = torch.ones(channels, device=device), torch.zeros(channels, device=device)
+    stored = policy in ("support", "running")
+    buffers = {f"{name}.mean": zero.clone(), f"{name}.var": one.clone()} if stored else {}
+    return {f"{name}.weight": one, f"{name}.bias": zero}, buffers
 
 
 def norm(
@@ -84,7 +87,7 @@ def norm(
     x: Tensor,
     statistics: Statistics,
     eps: float = EPS,
-) -> tuple[Tensor, Buffers]:
+) -> Pass:
     """Normalises ``x`` (samples, channels, …) and returns the entries of the buffers that changed."""
     if policy == "none":
         return x, {}
@@ -100,7 +103,7 @@ def norm(
 
 def kernel_norm(
     name: str, policy: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-) -> tuple[Tensor, Buffers]:
+) -> Pass:
     """As :func:`norm`, by torch's own kernels where they are right; statistics of bfloat16 are float32."""
     batch = policy == "transductive" or (policy == "running" and statistics == "batch")
     if not ops.norm_kernels_suit(policy, batch, x):
@@ -119,7 +122,7 @@ def kernel_norm(
 
 def conv_norm_relu(
     i: int, policy: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics, stride: int
-) -> tuple[Tensor, Buffers]:
+) -> Pass:
     """``relu(norm(conv(x)))`` of block ``i`` (parameters ``conv<i>.*`` and ``norm<i>.*``)."""
     weight, bias = params[f"conv{i}.weight"], params.get(f"conv{i}.bias")
     name = f"norm{i}"

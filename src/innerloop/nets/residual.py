@@ -15,7 +15,7 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import standard_normal
 from innerloop.nets.mlp import ACTIVATIONS, mlp
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 
 NORMS = ("none", "branch", "all", "stream")  # where LayerNorm stands; see :func:`residual_mlp`
 RESIDUAL = {"residual": "none", "residual-norm": "stream", "residual-prenorm": "branch"}
@@ -76,9 +76,7 @@ def residual_mlp(
         """LayerNorm, where it is wanted."""
         return F.layer_norm(x, x.shape[-1:], eps=1e-12) if wanted else x
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """What the last layer reads, and the buffers as they were."""
         del statistics  # LayerNorm looks at single samples
         h = normed(dense(params, "layer0.weight", x.flatten(1)), norm == "stream")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,22 +16,24 @@ from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal, uniform
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 
 WIDTHS = (64, 160, 320, 640)
 THIN = (32, 64, 128, 256)
 SLOPE = 0.1
 
 
-def convolution_and_norm(
-    generator: torch.Generator, name: str, shape: tuple[int, ...], norm: str
+def convolutions_and_norms(
+    generator: torch.Generator, shapes: Mapping[str, tuple[int, ...]], norm: str
 ) -> tuple[Params, Buffers]:
-    """A kernel of variance ``2 / fan_out`` (so that gradients keep their scale), and its norm layer."""
-    kernel = he_normal(generator, shape, gain=2.0 * shape[1] / shape[0])
-    scale, stats = norms.init_norm(f"{name}.norm", shape[0], norm)
-    params = {f"{name}.weight": kernel, **scale}
-    device = generator.device
-    return {k: v.to(device) for k, v in params.items()}, {k: v.to(device) for k, v in stats.items()}
+    """Kernels of variance ``2 / fan_out`` (so that gradients keep their scale), each with its norm layer."""
+    params: Params = {}
+    buffers: Buffers = {}
+    for name, shape in shapes.items():
+        params[f"{name}.weight"] = he_normal(generator, shape, gain=2.0 * shape[1] / shape[0])
+        scale, stats = norms.init_norm(f"{name}.norm", shape[0], norm, generator.device)
+        params, buffers = {**params, **scale}, {**buffers, **stats}
+    return params, buffers
 
 
 def linear_head(generator: torch.Generator, outputs: int, inputs: int, scale: float, bias: bool) -> Params:
@@ -96,12 +98,15 @@ def resnet12(
 
     def init(generator: torch.Generator) -> tuple[Params, Buffers]:
         """First parameters and buffers; the last layer is drawn last."""
-        params, buffers = _draw_blocks(generator, [channels, *widths], norm)
+        shapes = {
+            f"block{i}.{name}": (n_out, n_out if name in ("conv1", "conv2") else n_in, side, side)
+            for i, (n_in, n_out) in enumerate(itertools.pairwise([channels, *widths]))
+            for name, side in (("conv0", 3), ("conv1", 3), ("conv2", 3), ("shortcut", 1))
+        }
+        params, buffers = convolutions_and_norms(generator, shapes, norm)
         return {**params, **linear_head(generator, outputs, inputs, head_scale, head_bias)}, buffers
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The last maps, averaged or flattened, and the buffers after this pass."""
         changed: Buffers = noise.advance(buffers)
         x = ops.layout(x)
@@ -123,21 +128,7 @@ def apply_linear_head(params: Params, features: Tensor) -> Tensor:
     return F.linear(features, params["head.weight"], params.get("head.bias"))
 
 
-def _draw_blocks(generator: torch.Generator, widths: Sequence[int], norm: str) -> tuple[Params, Buffers]:
-    """Kernels and norm layers of all blocks; ``widths`` begins with the channels of the pictures."""
-    params: Params = {}
-    buffers: Buffers = {}
-    for i, (n_in, n_out) in enumerate(itertools.pairwise(widths)):
-        kernels = {f"conv{j}": (n_out, n_in if j == 0 else n_out, 3, 3) for j in range(3)}
-        for name, shape in {**kernels, "shortcut": (n_out, n_in, 1, 1)}.items():
-            made, stats = convolution_and_norm(generator, f"block{i}.{name}", shape, norm)
-            params, buffers = {**params, **made}, {**buffers, **stats}
-    return params, buffers
-
-
-def _block(
-    name: str, norm: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-) -> tuple[Tensor, Buffers]:
+def _block(name: str, norm: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
     """One residual block with its pooling, and what its norm layers saw."""
     changed: Buffers = {}
 

@@ -16,7 +16,7 @@ from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 from innerloop.nets.resnet12 import apply_linear_head, linear_head
 
 
@@ -91,9 +91,7 @@ def wide_resnet(
             **linear_head(generator, outputs, blocks[-1].outputs, head_scale, head_bias),
         }, buffers
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """The mean of the last maps, and the buffers after this pass."""
         changed: Buffers = noise.advance(buffers)
         x = ops.conv2d(ops.layout(x), params["conv0.weight"])
@@ -110,7 +108,7 @@ def wide_resnet(
 
 def _activated(
     name: str, norm: str, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-) -> tuple[Tensor, Buffers]:
+) -> Pass:
     """Normalised, then ReLU; and what the norm layer saw."""
     y, seen = norms.kernel_norm(name, norm, params, buffers, x, statistics)
     # without normalisation y is x itself, which the shortcut still needs
@@ -125,7 +123,7 @@ def _block(
     x: Tensor,
     statistics: Statistics,
     drop: Callable[[Tensor], Tensor],
-) -> tuple[Tensor, Buffers]:
+) -> Pass:
     """One residual block, and what its norm layers saw."""
     name = block.name
     y, first = _activated(f"{name}.norm0", norm, params, buffers, x, statistics)
@@ -140,15 +138,13 @@ def _draw(
     generator: torch.Generator, channels: int, blocks: list[Block], norm: str
 ) -> tuple[Params, Buffers]:
     """Kernels of variance 2 / fan-in, and norm layers."""
-    device = generator.device
     params = {"conv0.weight": he_normal(generator, (16, channels, 3, 3))}
     buffers: Buffers = {}
     layers = [(f"{b.name}.norm0", b.inputs) for b in blocks]
     layers += [(f"{b.name}.norm1", b.outputs) for b in blocks]
     for name, width in [*layers, ("norm", blocks[-1].outputs)]:
-        scale, stats = norms.init_norm(name, width, norm)
-        params |= {k: v.to(device) for k, v in scale.items()}
-        buffers |= {k: v.to(device) for k, v in stats.items()}
+        scale, stats = norms.init_norm(name, width, norm, generator.device)
+        params, buffers = {**params, **scale}, {**buffers, **stats}
     for b in blocks:
         params[f"{b.name}.conv0.weight"] = he_normal(generator, (b.outputs, b.inputs, 3, 3))
         params[f"{b.name}.conv1.weight"] = he_normal(generator, (b.outputs, b.outputs, 3, 3))

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from innerloop.solvers.interior_point import DualSVM, Iterate, judged, part
-from innerloop.solvers.inverse import spd_inverse
+from innerloop.solvers.inverse import spd_inverse, times
 from innerloop.solvers.tied import spread
 
 RIDGE = 1e-7  # on the matrices that are inverted, in units of the samples' spread; refinement takes it out
@@ -60,7 +60,7 @@ class Face(NamedTuple):
     def _times(self, right: Tensor) -> Tensor:
         if self.inverse.shape[1] == 1:
             return right @ self.inverse[:, 0]
-        return (self.inverse @ right[..., None]).squeeze(-1)
+        return times(self.inverse, right)
 
 
 class Faces(NamedTuple):

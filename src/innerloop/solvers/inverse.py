@@ -9,6 +9,11 @@ SMALL = 32  # beyond this side, and below this many matrices, LAPACK one by one 
 MANY = 400
 
 
+def times(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """``M v`` for matrices ``(…, n, m)`` and vectors ``(…, m)``."""
+    return (matrices @ vectors[..., None]).squeeze(-1)
+
+
 def spd_inverse(matrices: Tensor) -> Tensor:
     """``M⁻¹`` for symmetric positive definite ``M`` of shape ``(…, n, n)``."""
     # small ones together by Gauss–Jordan, the batch innermost: 1,000 of 10×10 in half of LAPACK's time

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.solvers.inverse import spd_inverse
+from innerloop.solvers.inverse import spd_inverse, times
 from innerloop.solvers.softmax_dual import SoftmaxProblem, SoftmaxSolution, certify, dot
 
 PATIENCE = 3  # steps without a smaller gap
@@ -46,20 +46,16 @@ def curvature(problem: SoftmaxProblem, P: Tensor) -> Curvature:
 
 def solve_hessian(hessian: Curvature, R: Tensor) -> tuple[Tensor, Tensor]:
     """``(dA, db)`` with ``dA + C·H(K dA + db) = R``; rows of ``R`` (over classes) must sum to zero."""
-    r = _per_class(hessian.E, R / hessian.root.square())
+    r = times(hessian.E, R / hessian.root.square())
     right = -r.sum(1)
     if hessian.mass is None:
-        q = (hessian.coupling @ right[..., None]).squeeze(-1)
-        return r + _per_class(hessian.E, q[:, None].expand_as(R)), R.new_zeros(*R.shape[:2], 1)
+        q = times(hessian.coupling, right)
+        return r + times(hessian.E, q[:, None].expand_as(R)), R.new_zeros(*R.shape[:2], 1)
     total, lack = hessian.mass.sum(-1, keepdim=True), r.sum(-1, keepdim=True)
     right = right + (hessian.mass * (lack / total)).sum(1)
-    q = (hessian.coupling @ right[..., None]).squeeze(-1)[:, None]
+    q = times(hessian.coupling, right)[:, None]
     shift = ((hessian.mass * q).sum(-1, keepdim=True) + lack) / total
-    return r + _per_class(hessian.E, q - shift), shift
-
-
-def _per_class(E: Tensor, v: Tensor) -> Tensor:
-    return (E @ v[..., None]).squeeze(-1)
+    return r + times(hessian.E, q - shift), shift
 
 
 def newton_step(problem: SoftmaxProblem, A: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ where their lengths, against :math:`\lambda`, leave float32 too few digits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -159,7 +159,7 @@ def _in_one_piece(x: Tensor, y: Tensor, penalty: float | Tensor, constant: bool)
     one = penalty if isinstance(penalty, Tensor) else x.new_tensor(penalty)
     batch, y = x.shape[:-2], y.expand(*x.shape[:-1], y.shape[-1])
     flat = [t.reshape(-1, *t.shape[-2:]) for t in (x, y)]
-    weights, bias = ridge_dual(flat[0], flat[1], one, constant, _through_gram)
+    weights, bias = _RidgeDual.apply(*flat, one, constant)
     return weights.view(*batch, *weights.shape[1:]), bias.view(*batch, -1)
 
 
@@ -185,27 +185,17 @@ def ridge_reached(
     return slope / penalty <= ENOUGH * value
 
 
-Plain = Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
-"""The same of differentiable operations, for second derivatives."""
-
-
-def ridge_dual(x: Tensor, y: Tensor, penalty: Tensor, constant: bool, plain: Plain) -> tuple[Tensor, Tensor]:
-    """Weights ``(B, k, d)`` and intercepts ``(B, k)``; what cannot be solved is nan."""
-    weights, bias = _RidgeDual.apply(x, y, penalty, constant, plain)
-    return weights, bias
-
-
 class _RidgeDual(torch.autograd.Function):
+    """Weights ``(B, k, d)`` and intercepts ``(B, k)``; what cannot be solved is nan."""
+
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, y: Tensor, penalty: Tensor, constant: bool, plain: Plain
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, y: Tensor, penalty: Tensor, constant: bool) -> tuple[Tensor, Tensor]:
         """Weights and intercepts, solved in sample space a part of the problems at a time."""
         parts = zip(x.split(_size(x)), y.split(_size(x)), strict=True)
         solutions = [_solved(some, targets, penalty, constant) for some, targets in parts]
         weights, A, factor = (_joined(field) for field in zip(*solutions, strict=True))
         ctx.save_for_backward(x, y, penalty, weights, A, factor)
-        ctx.constant, ctx.plain = constant, plain
+        ctx.constant = constant
         return weights, A.sum(-1).to(x.dtype) * float(constant)
 
     @staticmethod
@@ -213,12 +203,12 @@ class _RidgeDual(torch.autograd.Function):
         """Gradients in features, targets and penalty, from the factors that the forward pass has kept."""
         x, y, penalty, weights, A, factor = ctx.saved_tensors
         if torch.is_grad_enabled():  # a derivative of this one is wanted
-            return *_graph(ctx, x, y, penalty, grads), None, None
+            return *_graph(ctx, x, y, penalty, grads), None
         shift = (grads[1] * float(ctx.constant))[..., None]
         slope = torch.empty_like(x)
         parts = (t.split(_size(x)) for t in (x, A, factor, weights, grads[0], shift, slope))
         U = _joined([_pulled(*part) for part in zip(*parts, strict=True)])
-        return slope, U.mT.to(y.dtype), -(U * A).sum().to(penalty.dtype), None, None
+        return slope, U.mT.to(y.dtype), -(U * A).sum().to(penalty.dtype), None
 
 
 def _size(x: Tensor) -> int:
@@ -259,7 +249,7 @@ def _graph(ctx: Any, x: Tensor, y: Tensor, penalty: Tensor, grads: tuple[Tensor,
     wanted = [t for t, needed in zip(inputs, ctx.needs_input_grad, strict=False) if needed]
     gradients = iter(
         torch.autograd.grad(
-            ctx.plain(x, y, penalty, ctx.constant), wanted, grads, create_graph=True, allow_unused=True
+            _through_gram(x, y, penalty, ctx.constant), wanted, grads, create_graph=True, allow_unused=True
         )
     )
     return [next(gradients) if needed else None for needed in ctx.needs_input_grad[:3]]

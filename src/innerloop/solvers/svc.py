@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.solvers.inverse import spd_factor
+from innerloop.solvers.inverse import spd_factor, times
 from innerloop.solvers.problems import (
     LinearResult,
     check_finite,
@@ -110,17 +110,13 @@ def _corner(problem: Boxed) -> BoxedSolution:
 def _slope(problem: Boxed, alpha: Tensor) -> Tensor:
     """Gradient of the dual objective."""
     sign = problem.sign
-    return sign * _times(problem.gram, sign * alpha) - sign.abs()
-
-
-def _times(gram: Tensor, vector: Tensor) -> Tensor:
-    return (gram @ vector[..., None]).squeeze(-1)
+    return sign * times(problem.gram, sign * alpha) - sign.abs()
 
 
 def _judged(problem: Boxed, at: Point) -> BoxedSolution:
     sign = problem.sign
     beta = sign * at.alpha
-    scores = _times(problem.gram, beta)
+    scores = times(problem.gram, beta)
     bias = middle_intercept(scores, sign)
     margin = sign.abs() - sign * (scores + bias[:, None])  # positive where there is a loss
     objective = 0.5 * (beta * scores).sum(-1) + problem.C * margin.clamp_min(0).sum(-1)

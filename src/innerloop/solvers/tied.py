@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from innerloop.solvers.inverse import spd_inverse
+from innerloop.solvers.inverse import spd_inverse, times
 
 Solve = Callable[[Tensor], Tensor]
 
@@ -54,7 +54,7 @@ def by_class(gram: Tensor, weight: Tensor, floor: float) -> Solve:
 
     def solve(right: Tensor) -> Tensor:
         """The solution for the right-hand side ``(B, k, n)``."""
-        plain = (E @ right[..., None]).squeeze(-1)
+        plain = times(E, right)
         nu = tied @ plain.sum(1)[..., None]
         change = plain - (E @ nu[:, None]).squeeze(-1)
         # what rounding leaves of the sums is taken from the classes that have room
@@ -80,14 +80,10 @@ def dense(gram: Tensor, weight: Tensor, rank: int, floor: float) -> Solve:
     eye = torch.eye(rank * k, dtype=room.dtype, device=room.device)
     lower, _ = torch.linalg.cholesky_ex(system + eye)
 
-    def apply(v: Tensor) -> Tensor:
-        """The inverse of the weights' part of the system, with the sums over classes kept at zero."""
-        return (G @ v[..., None]).squeeze(-1)
-
     def solve(right: Tensor) -> Tensor:
         """The solution for the right-hand side ``(B, k, n)``."""
         r = right.mT
-        w = torch.cholesky_solve((root.mT @ apply(r)).flatten(1)[..., None], lower)
-        return apply(r - root @ w.view(-1, rank, k)).mT
+        w = torch.cholesky_solve((root.mT @ times(G, r)).flatten(1)[..., None], lower)
+        return times(G, r - root @ w.view(-1, rank, k)).mT
 
     return solve

@@ -11,12 +11,7 @@ from torch import Tensor
 
 from innerloop.kernels.analytic.state import Layer, Pixels, State, over_pairs, variances
 
-_ORDER: tuple[Pixels, ...] = ("none", "diagonal", "full")
-
-
-def needed_pixels(layers: tuple[Layer, ...]) -> Pixels:
-    """The most that any of these layers needs."""
-    return max((layer.pixels for layer in layers), key=_ORDER.index, default="none")
+_ORDER: tuple[Pixels, ...] = ("none", "diagonal", "full")  # from the least to the most
 
 
 def serial(*layers: Layer) -> Layer:
@@ -28,7 +23,7 @@ def serial(*layers: Layer) -> Layer:
             state = layer.apply(state)
         return state
 
-    return Layer(apply, needed_pixels(layers))
+    return Layer(apply, max((layer.pixels for layer in layers), key=_ORDER.index, default="none"))
 
 
 def dense(weight_var: float = 2.0, bias_var: float = 0.0) -> Layer:

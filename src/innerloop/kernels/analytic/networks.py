@@ -26,7 +26,6 @@ from innerloop.kernels.analytic.layers import (
     flatten,
     global_average_pool,
     layer_norm,
-    needed_pixels,
     residual,
     serial,
 )
@@ -59,16 +58,16 @@ def analytic_kernel(
     tensor([[4.0000, 0.6366],
             [0.6366, 4.0000]], dtype=torch.float64)
     """
-    whole, pixels = serial(*layers), needed_pixels(layers)
+    whole = serial(*layers)
 
     def kernel(x1: Tensor, x2: Tensor) -> Kernels:
         """Both kernels between two sets of inputs, in one piece."""
-        state = whole.apply(initial_state(x1, x2, pixels))
+        state = whole.apply(initial_state(x1, x2, whole.pixels))
         if state.nngp.ndim != 2:
             raise UserError("the kernel still has pixels: end it with flatten or global average pooling.")
         return Kernels(state.nngp, state.ntk)
 
-    return blockwise(kernel, block if block is not None else lambda x: _block_for(x, pixels), progress)
+    return blockwise(kernel, block if block is not None else lambda x: _block_for(x, whole.pixels), progress)
 
 
 def _block_for(x: Tensor, pixels: Pixels) -> int:

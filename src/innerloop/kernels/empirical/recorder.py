@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -97,14 +98,8 @@ def _writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 _WRITING = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}
-_INPLACE = {
-    torch.nn.functional.relu,
-    torch.nn.functional.leaky_relu,
-    torch.nn.functional.elu,
-    torch.nn.functional.hardtanh,
-    torch.nn.functional.threshold,
-}
-"""Functions that write into their input if their last argument says so."""
+# these write into their input if their last argument says so
+_INPLACE = {F.relu, F.leaky_relu, F.elu, F.hardtanh, F.threshold}
 
 
 class Tag(NamedTuple):
@@ -289,26 +284,12 @@ def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
     return tensors
 
 
+_MOVING = "reshape flatten unsqueeze squeeze t transpose permute"
 _SHAPES = {
-    torch.Tensor.view,
-    torch.Tensor.reshape,
-    torch.reshape,
-    torch.Tensor.flatten,
-    torch.flatten,
-    torch.Tensor.unsqueeze,
-    torch.unsqueeze,
-    torch.Tensor.squeeze,
-    torch.squeeze,
-    torch.Tensor.t,
-    torch.t,
-    torch.Tensor.transpose,
-    torch.transpose,
-    torch.Tensor.permute,
-    torch.permute,
-    torch.Tensor.contiguous,
+    *(getattr(torch, name) for name in _MOVING.split()),
+    *(getattr(torch.Tensor, name) for name in (*_MOVING.split(), "view", "contiguous", "__getitem__")),
     torch.Tensor.T.__get__,  # type: ignore[attr-defined]
     torch.Tensor.mT.__get__,  # type: ignore[attr-defined]
-    torch.Tensor.__getitem__,
 }
 
 

@@ -102,7 +102,7 @@ def fit(
     >>> fit(linear, tasks, "mtl").coefficients.flatten()  # Θ = 2I
     tensor([0.5000, 1.0000])
     """
-    split = _check(method, inner, outer, split, heads, test_head, train_head)
+    split = _check(method, inner, split, heads, test_head, train_head)
     test = test or inner or Descent()
     outer = outer or Descent()
     n = tasks.size
@@ -201,7 +201,6 @@ def _each(initial: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def _check(
     method: str,
     inner: Descent | None,
-    outer: Descent | None,
     split: bool | None,
     heads: str,
     test_head: str,
@@ -228,7 +227,6 @@ def _check(
             "anil without a split adapts to the samples it is judged on: nothing is left at time=inf; "
             "give a finite inner time, or split=True."
         )
-    del outer
     return split
 
 

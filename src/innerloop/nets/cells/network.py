@@ -17,17 +17,17 @@ from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.cells.genotype import EDGES, INPUTS, NODES, Choices, Genotype, read_choices
 from innerloop.nets.cells.operators import (
     CellPlan,
+    Norm,
     Piece,
     StackPlan,
     check_stack,
     kernels,
-    norm_parameters,
     reduction_places,
     run,
     stack,
 )
 from innerloop.nets.initial import standard_normal, uniform
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, Pass
 from innerloop.nets.resnet12 import apply_linear_head, linear_head
 
 FIRST_WEIGHTS = ("uniform", "fan_in", "fan_out")
@@ -118,9 +118,7 @@ def cell_network(
         params, buffers = _draw(plan, norm, first_weights, final_norm, generator)
         return {**params, **linear_head(generator, outputs, plan.n_out, 1.0, head_bias)}, buffers
 
-    def features(
-        params: Params, buffers: Buffers, x: Tensor, statistics: Statistics
-    ) -> tuple[Tensor, Buffers]:
+    def features(params: Params, buffers: Buffers, x: Tensor, statistics: Statistics) -> Pass:
         """What the last layer reads, and the buffers after this pass."""
         manner = _Manner(norm, statistics, mixing == "mean", drop_path, drop_ramp, drop_epoch, seed)
         x, changed = _stacked(plan, manner, params, buffers, ops.layout(x))
@@ -157,16 +155,21 @@ def _draw(
     seed = int(torch.randint(2**62, (), generator=generator, device=device))
     params: Params = {}
     buffers: Buffers = {}
+
+    def add_norm(name: str, channels: int) -> None:
+        """Adds what a norm layer starts with."""
+        made, stats = norms.init_norm(name, channels, norm, device)
+        params.update(made)
+        buffers.update(stats)
+
     for piece in plan.pieces():
         for name, shape in kernels(piece.steps, piece.name, piece.n_in, piece.n_out).items():
             params[name] = _kernel(generator_for(seed, name, device=device), shape, first_weights)
-        scales, statistics = norm_parameters(piece.steps, piece.name, piece.n_out, norm)
-        params |= {name: value.to(device) for name, value in scales.items()}
-        buffers |= {name: value.to(device) for name, value in statistics.items()}
+        for step in piece.steps:
+            if isinstance(step, Norm):
+                add_norm(f"{piece.name}.{step.name}", piece.n_out)
     if final_norm:
-        scales, statistics = norms.init_norm("final.norm", plan.n_out, norm)
-        params |= {name: value.to(device) for name, value in scales.items()}
-        buffers |= {name: value.to(device) for name, value in statistics.items()}
+        add_norm("final.norm", plan.n_out)
     return params, buffers
 
 
@@ -179,9 +182,7 @@ def _kernel(generator: torch.Generator, shape: tuple[int, ...], first_weights: s
     return standard_normal(generator, shape) * (2 / fan) ** 0.5
 
 
-def _stacked(
-    plan: StackPlan, manner: _Manner, params: Params, buffers: Buffers, x: Tensor
-) -> tuple[Tensor, Buffers]:
+def _stacked(plan: StackPlan, manner: _Manner, params: Params, buffers: Buffers, x: Tensor) -> Pass:
     changed: Buffers = {}
 
     def ran(piece: Piece, x: Tensor) -> Tensor:

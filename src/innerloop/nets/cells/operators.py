@@ -19,6 +19,7 @@ import innerloop.nets.ops.choice as ops
 from innerloop.core.errors import UserError
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.cells.genotype import EDGES, INPUTS, NODES, Choices
+from innerloop.nets.network import Pass
 
 
 class Conv(NamedTuple):
@@ -111,11 +112,6 @@ def kernels(steps: Program, prefix: str, n_in: int, n_out: int) -> dict[str, tup
     return shapes
 
 
-def norm_layers(steps: Program, prefix: str) -> list[str]:
-    """Names of the norm layers."""
-    return [f"{prefix}.{step.name}" for step in steps if isinstance(step, Norm)]
-
-
 def run(
     steps: Program,
     prefix: str,
@@ -124,7 +120,7 @@ def run(
     buffers: Buffers,
     x: Tensor,
     statistics: Statistics,
-) -> tuple[Tensor, Buffers]:
+) -> Pass:
     """The operator on ``x``, and what its norm layers saw. ``x`` is left as it is."""
     changed: Buffers = {}
     for place, step in enumerate(steps):
@@ -161,17 +157,6 @@ def _halved(x: Tensor, params: Params, name: str) -> Tensor:
     if f"{name}.even.weight" not in params:
         return odd
     return torch.cat([F.conv2d(x[:, :, ::2, ::2], params[f"{name}.even.weight"]), odd], 1)
-
-
-def norm_parameters(steps: Program, prefix: str, channels: int, policy: str) -> tuple[Params, Buffers]:
-    """First values of the norm layers."""
-    params: Params = {}
-    buffers: Buffers = {}
-    for name in norm_layers(steps, prefix):
-        scale, stats = norms.init_norm(name, channels, policy)
-        params |= scale
-        buffers |= stats
-    return params, buffers
 
 
 class Piece(NamedTuple):

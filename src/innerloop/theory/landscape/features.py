@@ -118,7 +118,7 @@ def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
     if kind == "raw":
         return _projected(x.flatten(2).double(), seed)
     if kind == "affine":
-        return _projected(_with_constant(x.flatten(2).double()), seed)
+        return _projected(with_constant(x.flatten(2).double()), seed)
     params, buffers = network.init(generator(seed, "init"))
     params = {name: value.to(x) for name, value in params.items()}
     buffers = {name: value.to(x) if value.is_floating_point() else value for name, value in buffers.items()}
@@ -127,7 +127,7 @@ def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
             [network.features(params, buffers, task, "batch")[0].flatten(1) for task in x]
         ).double()
         if has_constant(network):
-            z = _with_constant(z)
+            z = with_constant(z)
         return _projected(z, seed)
 
     def outputs(p: dict[str, Tensor], sample: Tensor) -> Tensor:
@@ -143,7 +143,8 @@ def features_of(x: Tensor, kind: str, network: Network, seed: int) -> Tensor:
     return torch.stack(rows)
 
 
-def _with_constant(z: Tensor) -> Tensor:
+def with_constant(z: Tensor) -> Tensor:
+    """Features with a column of ones behind them."""
     return torch.cat([z, torch.ones_like(z[..., :1])], -1)
 
 

@@ -198,19 +198,6 @@ def normalised(weights: Tensor | None, optima: Tensor) -> Tensor:
     return weights / total
 
 
-def check(covariances: Tensor, optima: Tensor) -> None:
-    """Refuses arrays that do not fit together."""
-    if (
-        covariances.ndim < 3
-        or covariances.shape[-1] != covariances.shape[-2]
-        or covariances.shape[:-1] != optima.shape
-    ):
-        raise UserError(
-            f"covariances of shape {tuple(covariances.shape)} with optima of shape {tuple(optima.shape)}: "
-            "give (…, tasks, d, d) and (…, tasks, d)."
-        )
-
-
 def lift(value: Number, axes: int) -> Number:
     """A number per environment with ``axes`` axes behind, so that it broadcasts; a plain number as it is."""
     return value.reshape(*value.shape, *[1] * axes) if isinstance(value, Tensor) else value
@@ -287,10 +274,7 @@ def eliminate(system: Tensor) -> Tensor:
 NUMBERS = 200_000  # of covariances at a time: what one chunk needs stays in the processor's cache
 
 
-SMALL, MANY = (
-    24,
-    32,
-)  # up to this dimension, and from this many environments on, the batch is the innermost axis
+SMALL, MANY = 24, 32  # up to this dimension, from this many environments on, the batch is the innermost axis
 
 
 class Initialisation(NamedTuple):
@@ -340,7 +324,15 @@ def compare(
     >>> [round(float(x), 3) for x in (nal.solution[0], maml.solution[0], gain)]
     [-0.818, 0.46, 3.07]
     """
-    check(covariances, optima)
+    if (
+        covariances.ndim < 3
+        or covariances.shape[-1] != covariances.shape[-2]
+        or covariances.shape[:-1] != optima.shape
+    ):
+        raise UserError(
+            f"covariances of shape {tuple(covariances.shape)} with optima of shape {tuple(optima.shape)}: "
+            "give (…, tasks, d, d) and (…, tasks, d)."
+        )
     batch = covariances.shape[:-3]
     tasks, d = optima.shape[-2:]
     shares = normalised(weights, optima).expand(*batch, tasks).reshape(-1, tasks)

@@ -302,17 +302,10 @@ class ClosedLandscape(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {
-            "source": "closed form",
-            "nal": self.nal._asdict(),
-            "maml": self.maml._asdict(),
-            "gain": self.gain,
-            "condition": {**self.condition._asdict(), "holds": self.holds},
-            "limiting_gain": self.limiting_gain,
-            "irreducible": self.irreducible._asdict(),
-            "inner_lr": self.inner_lr,
-            "inner_shots": self.inner_shots,
-        }
+        parts = {name: getattr(self, name)._asdict() for name in ("nal", "maml", "irreducible")}
+        plain = {**self._asdict(), **parts, "condition": {**self.condition._asdict(), "holds": self.holds}}
+        del plain["holds"]
+        return {"source": "closed form", **plain}
 
     def __str__(self) -> str:
         lines = [f"{'':6}{'coordinate':>12}{'risk':>12}{'on hard':>12}{'on easy':>12}"]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from innerloop.theory.hardness import Hardness, rank_tasks
 from innerloop.theory.landscape.data import TaskFits, fit_tasks, sample_curvature
-from innerloop.theory.landscape.features import Step, View
+from innerloop.theory.landscape.features import Step, View, with_constant
 
 PLAIN = "no formula predicts it for classification; only training does"
 """The same for whoever has pictures to label."""
@@ -39,11 +39,6 @@ class PermutedSolutions(NamedTuple):
     nal_risk: Tensor
     maml_risk: Tensor
     gain: Tensor
-
-
-def with_constant(x: Tensor) -> Tensor:
-    """Features with a column of ones behind them."""
-    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
 
 
 def permuted_landscape(

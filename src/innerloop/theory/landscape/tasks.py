@@ -25,6 +25,7 @@ GOOD = 10.0
 LINEAR = 0.9  # share of a task's variance that a linear model must explain for the closed forms to apply
 INPUTS = {"raw": "the inputs", "affine": "the inputs and a constant"}
 """Features that need no network, in words."""
+_PLAIN = "applies reason inner_lr rate shots inner_shots left_after_step noise explained"
 GEOGRAPHY = ("R", "r_hard", "r_easy", "rho_hard", "rho_easy")
 
 
@@ -101,15 +102,7 @@ class TaskLandscape(NamedTuple):
             "gain_interval": [self.gain.low, self.gain.high],
             "condition": self.condition._asdict(),
             "geography": {name: list(estimate) for name, estimate in self.geography.items()},
-            "applies": self.applies,
-            "reason": self.reason,
-            "inner_lr": self.inner_lr,
-            "rate": self.rate,
-            "shots": self.shots,
-            "inner_shots": self.inner_shots,
-            "left_after_step": self.left_after_step,
-            "noise": self.noise,
-            "explained": self.explained,
+            **{name: getattr(self, name) for name in _PLAIN.split()},
             "hardness": self.hardness.as_dict(),
         }
 

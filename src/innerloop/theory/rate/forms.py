@@ -200,11 +200,16 @@ def adapted_distance(
         rate: η.
         steps: the values of ``t``.
     """
+    start, _, shrink = _along(features, optima, w, rate)
+    return [float((shrink**t * start).sum(1).mean()) for t in steps]
+
+
+def _along(features: Tensor, optima: Tensor, w: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Along the eigenvectors of ``S``: squared distances, eigenvalues, what a step leaves of the squares."""
     check_stack(features)
     values, vectors = torch.linalg.eigh(features.mT @ features)
     start = torch.einsum("nij,ni->nj", vectors, w - optima).square()
-    shrink = (1 - 2 * rate / features.shape[1] * values).square()
-    return [float((shrink**t * start).sum(1).mean()) for t in steps]
+    return start, values, (1 - 2 * rate / features.shape[1] * values).square()
 
 
 def adapted_loss(
@@ -219,23 +224,8 @@ def adapted_loss(
         rate: η.
         steps: values of t.
     """
-    check_stack(features)
-    values, vectors = torch.linalg.eigh(features.mT @ features)
-    start = torch.einsum("nij,ni->nj", vectors, w - optima).square() * values
-    shrink = (1 - 2 * rate / features.shape[1] * values).square()
-    return [float((shrink**t * start).sum(1).mean()) for t in steps]
-
-
-def expected_distance(features: Tensor, rate: float, shrinkage: Tensor) -> float:
-    r""":math:`E_a[(w_m)^\top Q w_m]/\sigma_a^2` over optima drawn anew, features fixed."""
-    # w_m = Σ Λ_j a_j with Λ_j = (Σ M_i)⁻¹ M_j, so it is tr(Q Σ Λ_j Λ_jᵀ); with Q = E(I − 2η/K S)^2t the part
-    # of E F_t(w_m(α)) that depends on α, which Theorem 2 compares with α = 0
-    k = features.shape[1]
-    s = features.mT @ features
-    step = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device) - (2 * rate / k) * s
-    m = step @ s @ step
-    shares = torch.linalg.solve(m.sum(0), m)
-    return float(torch.einsum("ij,njk,nik->", shrinkage, shares, shares))
+    start, values, shrink = _along(features, optima, w, rate)
+    return [float((shrink**t * (start * values)).sum(1).mean()) for t in steps]
 
 
 def theorem2_range(least: float, largest: float, constant: float, k: int) -> float:

@@ -50,12 +50,6 @@ def whole_batch(batch: Batch) -> TaskBatch:
     return max((group for _, group in batch.groups()), key=lambda group: group.size)
 
 
-def raw_stacks(batch: Batch) -> Stacks:
-    """The inputs themselves, flattened."""
-    whole = whole_batch(batch)
-    return Stacks(whole.x_support.flatten(2), whole.x_query.flatten(2), whole.y_support, whole.y_query)
-
-
 def head_stacks(network: Network, params: Params, buffers: Buffers, batch: Batch) -> Stacks:
     """What the last layer sees, normalised as ANIL would: rows are derivatives by its parameters."""
     # f = Φw holds exactly: a bias adds a constant column, a scaled parametrisation scales its columns
@@ -131,13 +125,11 @@ def task_outputs(network: Network, params: Params, buffers: Buffers, task: Task)
     return on_support, on_query
 
 
-def pull(outputs: Outputs, moving: Params, cotangent: Tensor, keep: bool = False) -> Params:
-    r""":math:`J^\top u`."""
+def pull(outputs: Outputs, moving: Params, cotangent: Tensor | None = None) -> Params:
+    r""":math:`J^\top u`; of a single output its gradient."""
     with torch.enable_grad():
         at = {n: p.detach().requires_grad_() for n, p in moving.items()}
-        grads = torch.autograd.grad(
-            outputs(at), list(at.values()), cotangent, create_graph=keep, materialize_grads=True
-        )
+        grads = torch.autograd.grad(outputs(at), list(at.values()), cotangent, materialize_grads=True)
     return dict(zip(at, grads, strict=True))
 
 
@@ -227,23 +219,14 @@ def tangent_gradient_moments(
     with plain_autograd():
         for task in whole.tasks():
             on_support, on_query = task_outputs(network, params, buffers, task)
-            g_u = _loss_gradient(loss, on_support, own, task.y_support)
-            g_t = _loss_gradient(loss, on_query, own, task.y_query)
+            g_u = pull(lambda p, f=on_support, y=task.y_support: loss.value(f(p), y), own)
+            g_t = pull(lambda p, f=on_query, y=task.y_query: loss.value(f(p), y), own)
             with torch.no_grad():
                 at = on_query(own)
             moved = push(on_query, own, g_u)
             numerator.append(dot(g_u, g_t).double())
             denominator.append(curvature(at.unsqueeze(0), moved.unsqueeze(0), loss.name)[0].double())
     return Moments(torch.stack(numerator).detach(), torch.stack(denominator).detach(), 1.0)
-
-
-def _loss_gradient(loss: Loss, outputs: Outputs, own: Params, targets: Tensor) -> Params:
-    with torch.enable_grad():
-        at = {n: p.detach().requires_grad_() for n, p in own.items()}
-        grads = torch.autograd.grad(
-            loss.value(outputs(at), targets), list(at.values()), materialize_grads=True
-        )
-    return dict(zip(at, grads, strict=True))
 
 
 def gradient_size(
@@ -255,6 +238,6 @@ def gradient_size(
     with plain_autograd():
         for task in whole_batch(batch).tasks():
             on_support, _ = task_outputs(network, params, buffers, task)
-            g = _loss_gradient(loss, on_support, own, task.y_support)
+            g = pull(lambda p, f=on_support, y=task.y_support: loss.value(f(p), y), own)
             sizes.append(float(dot(g, g)) / sum(p.numel() for p in g.values()))
     return float(sum(sizes) / len(sizes)) ** 0.5

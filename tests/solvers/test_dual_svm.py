@@ -10,8 +10,7 @@ from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
 from innerloop.solvers import dual as dual_module
-from innerloop.solvers.dual import derivative, solve_dual
-from innerloop.solvers.faces import by_faces
+from innerloop.solvers.dual import by_faces, derivative, solve_dual
 from innerloop.solvers.interior_point import DualSVM, interior_point
 from innerloop.solvers.problems import one_hot
 from innerloop.solvers.products import BLOCK, LARGE, pulled_back, symmetric_product

@@ -73,11 +73,6 @@ class InvertedBottleneck(NamedTuple):
         """Whether its input is added to its output."""
         return self.stride == 1 and self.inputs == self.outputs
 
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of its convolutions, in order."""
-        return ("depthwise", "project") if self.expansion == 1 else ("expand", "depthwise", "project")
-
 
 class ConvLayer(NamedTuple):
     """One convolution and what comes with it."""

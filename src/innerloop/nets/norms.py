@@ -130,7 +130,7 @@ def conv_norm_relu(
         scale, shift = params[f"{name}.weight"], params[f"{name}.bias"]
         y, mean, var = ops.conv_norm_relu(x, weight, bias, scale, shift, EPS, stride, 1)
         return y, after_batch(name, policy, buffers, mean, var, y.numel() // y.shape[1])
-    x = reference.conv2d(x, weight, bias, stride, 1)
+    x = F.conv2d(x, weight, bias, stride, 1)
     x, seen = norm(name, policy, params, buffers, x, statistics)
     return F.relu(x), seen
 

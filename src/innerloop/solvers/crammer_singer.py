@@ -20,8 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.solvers.dual import DualSolution, derivative, solve_dual
-from innerloop.solvers.faces import face_of
+from innerloop.solvers.dual import DualSolution, derivative, face_of, solve_dual
 from innerloop.solvers.implicit import implicit
 from innerloop.solvers.interior_point import DualSVM, Iterate
 from innerloop.solvers.problems import (

@@ -157,43 +157,17 @@ def _layer_norm(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tens
     return r.watch(func(*args, **kwargs), then)
 
 
-def _multiply(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
-    """``x * w`` with a parameter that is the same for every sample."""
-    if len(args) != 2 or kwargs:
+def _entrywise(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """``x * w``, ``x + b`` or ``b + x * w``, with parameters that are the same for every sample."""
+    both = func is torch.addcmul
+    if len(args) != (3 if both else 2) or kwargs:
         return None
-    x, w = args if r.is_data(args[0]) else (args[1], args[0])
-    return _entrywise(r, func, args, kwargs, x, [(w, x, 1.0)])
-
-
-def _add(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
-    """``x + b``."""
-    if len(args) != 2 or kwargs:
-        return None
-    x, b = args if r.is_data(args[0]) else (args[1], args[0])
-    return _entrywise(r, func, args, kwargs, x, [(b, None, 1.0)])
-
-
-def _addcmul(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
-    """``b + x * w``, in which ``b``, ``w`` or both are parameters."""
-    if len(args) != 3 or kwargs:
-        return None
-    b, first, second = args
-    x, w = (first, second) if r.is_data(first) else (second, first)
-    return _entrywise(r, func, args, kwargs, x, [(w, x, 1.0), (b, None, 1.0)])
-
-
-def _entrywise(
-    r: LayerRecorder,
-    func: Any,
-    args: Args,
-    kwargs: Kwargs,
-    x: Any,
-    terms: list[tuple[Any, Tensor | None, float]],
-) -> Tensor | None:
-    """Every term is a parameter, the data it is multiplied by (if any) and a sign."""
+    x, w = args[-2:] if r.is_data(args[-2]) else (args[-1], args[-2])
     if not r.is_data(x) or x.shape[0] != r.samples:
         return None
-    known = [(value, r.tag(value), factor) for value, factor, _ in terms]
+    # every term is a parameter, and the data that it is multiplied by, if any
+    terms = [(w, x if both or func in MUL else None), *([(args[0], None)] if both else [])]
+    known = [(value, r.tag(value), factor) for value, factor in terms]
     out = func(*args, **kwargs)
     if out.shape[0] != r.samples or out.ndim != x.ndim:
         return None
@@ -221,6 +195,7 @@ def _reduced(g: Tensor, shape: torch.Size) -> Tensor:
     return g.sum(over) if over else g
 
 
+_ADD = (torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__)
 HANDLERS: dict[Any, Handler] = {
     F.linear: _linear,
     F.conv1d: _convolution,
@@ -228,12 +203,10 @@ HANDLERS: dict[Any, Handler] = {
     F.conv3d: _convolution,
     F.group_norm: _group_norm,
     F.layer_norm: _layer_norm,
-    torch.addcmul: _addcmul,
     **dict.fromkeys(
         (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.mm, torch.Tensor.mm), _matmul
     ),
-    **dict.fromkeys(MUL, _multiply),
-    **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__), _add),
+    **dict.fromkeys((*MUL, *_ADD, torch.addcmul), _entrywise),
 }
 """Functions that may meet parameters, each with what stands in for it."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
@@ -76,12 +78,9 @@ def jacobian_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memo
 
 
 def _gram(left: Params, right: Params, output: Output) -> Tensor:
-    total: Tensor | None = None
-    for name, a in left.items():
-        part = contract(a.reshape(*a.shape[:2], -1), right[name].reshape(*right[name].shape[:2], -1), output)
-        total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
+    pairs = ((a, right[name]) for name, a in left.items())
+    flat = ([t.reshape(*t.shape[:2], -1) for t in pair] for pair in pairs)  # a parameter may have no axis
+    return functools.reduce(Tensor.add_, (contract(a, b, output) for a, b in flat))
 
 
 def ntk_times(t: Tangent, x1: Tensor, x2: Tensor, vectors: Tensor) -> Tensor:
@@ -96,9 +95,7 @@ def products_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, memo
     x2 = x1 if x2 is None else x2
     k = t.outputs
     n, m = len(x1), len(x2)
-    like = next(iter(t.params.values()))
-    unit = torch.eye(k, dtype=like.dtype, device=like.device)
-    weights = torch.ones(1, k, dtype=like.dtype, device=like.device) if output == "sum" else unit
+    weights = _cotangents(t, x1, output == "sum")
     size = sum(p.numel() * p.element_size() for p in t.params.values())
     saved = saved_bytes(t, x1) if n else 0
     # a column: its direction (twice, while it is made), and the rows' activations with their tangents

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -179,8 +179,7 @@ def anil_cross_kernel(
     """Between test tasks and training tasks, ANIL (Bridge, eqs. 61 and 66)."""
     # Φ' = [(Θ − K)(X, ·) − B (Θ − K)(X', ·)] Mᵀ; with the head that ANIL trained, Θ stands for Θ − K (as
     # Bridge's Lemma 1 prints)
-    check_heads(heads)
-    check_test_head(test_head)
+    check_heads(heads, test_head)
     cross = project_rows(blocks, ntk if test_head == "trained" else ntk - nngp)
     if heads == "independent" and test_head == "initial":
         cross = cross * 0
@@ -194,13 +193,8 @@ def maml_cross_kernel(ntk: Tensor, blocks: Tensor, train_blocks: Tensor) -> Tens
     return project_rows(train_blocks, project_rows(blocks, ntk).mT).mT
 
 
-def check_heads(heads: str) -> None:
-    """Refuses a word that is neither."""
-    if heads not in ("shared", "independent"):
-        raise UserError(f"heads='{heads}' is unknown: give shared or independent.")
-
-
-def check_test_head(test_head: str) -> None:
-    """Refuses a word that is neither."""
-    if test_head not in ("initial", "trained"):
-        raise UserError(f"test_head='{test_head}' is unknown: give initial or trained.")
+def check_heads(heads: str, test_head: str = "initial") -> None:
+    """Refuses words that are unknown."""
+    for name, value, known in (("heads", heads, Heads), ("test_head", test_head, TestHead)):
+        if value not in get_args(known):
+            raise UserError(f"{name}='{value}' is unknown: give {' or '.join(get_args(known))}.")

@@ -28,7 +28,6 @@ from innerloop.kernels.meta.kernel import (
     adaptation,
     adaptation_of,
     check_heads,
-    check_test_head,
     diagonal_blocks,
     mtl_kernel,
     project_rows,
@@ -207,8 +206,7 @@ def _check(
     train_head: bool,
 ) -> bool:
     """Whether tasks are split; refuses what contradicts itself."""
-    check_heads(heads)
-    check_test_head(test_head)
+    check_heads(heads, test_head)
     if method not in ("mtl", "anil", "maml"):
         raise UserError(f"method '{method}' has no kernel here: give mtl, anil or maml.")
     if method != "mtl" and inner is None:

@@ -281,15 +281,7 @@ def from_toml(text: str) -> Genotype:
     return from_table(table)
 
 
-_SHORT = {
-    "skip": "skip_connect",
-    "sep": "sep_conv_3x3",
-    "dil": "dil_conv_3x3",
-    "avg": "avg_pool_3x3",
-    "max": "max_pool_3x3",
-    "fac": "conv_1x5_5x1",
-    "conv": "conv_3x3",
-}
+_SHORT = dict(zip(["skip", "sep", "dil", "avg", "max", "fac", "conv"], OPERATORS, strict=True))
 
 
 def _cells(normal: str, reduce: str) -> Genotype:

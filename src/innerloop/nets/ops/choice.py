@@ -46,7 +46,7 @@ def conv2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     if stride > 1 and padding == 0 and x.shape[1] < UNSAFE_CHANNELS:
         x, stride = x[:, :, ::stride, ::stride], 1  # what a 1×1 kernel sees of it
     if not is_plain():
-        return reference.conv2d(x, weight, None, stride, padding)
+        return F.conv2d(x, weight, None, stride, padding)
     if stride == 1 and winograd_pays(x, weight):
         return conv3x3(x, weight)
     return F.conv2d(x, weight, stride=stride, padding=padding)
@@ -80,7 +80,7 @@ def conv_norm_relu(
     if is_plain() and fused.suits(x, weight):
         y, mean, var = fused.conv_norm_relu(x, weight, scale, shift, eps, stride, padding)
         return y, mean if bias is None else mean + bias.detach(), var
-    y, mean, var = reference.batch_norm(reference.conv2d(x, weight, bias, stride, padding), scale, shift, eps)
+    y, mean, var = reference.batch_norm(F.conv2d(x, weight, bias, stride, padding), scale, shift, eps)
     return F.relu(y), mean.detach(), var.detach()
 
 

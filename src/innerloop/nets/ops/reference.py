@@ -8,7 +8,6 @@ what is faster, where it may be used.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -39,8 +38,3 @@ def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float)
     scale = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
     y = (centred * scale).reshape(x.shape)
     return torch.addcmul(_per_channel(bias, x), y, _per_channel(weight, x))
-
-
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
-    """Convolution of (samples, channels, height, width) with (filters, channels, k, k)."""
-    return F.conv2d(x, weight, bias, stride=stride, padding=padding)

@@ -153,9 +153,9 @@ def flatten() -> Layer:
 
         def equal_places(t: Tensor) -> Tensor:
             """The mean over pairs of equal places."""
-            return (
-                torch.einsum("nmhwhw->nm", t) / t[0, 0, :, :, 0, 0].numel() if t.ndim == 6 else t.mean((2, 3))
-            )
+            if t.ndim == 4:
+                return t.mean((2, 3))
+            return torch.einsum("nmhwhw->nm", t) / t[0, 0, :, :, 0, 0].numel()
 
         v1, v2 = (None if v is None else v.mean((1, 2)) for v in (state.var1, state.var2))
         return State(equal_places(state.nngp), equal_places(state.ntk), v1, v2, state.same)

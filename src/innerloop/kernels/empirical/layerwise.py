@@ -100,13 +100,7 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     like = next(iter(t.params.values()))
     unit = torch.eye(t.outputs, dtype=like.dtype, device=like.device)
     plan = find_plan(t, x1, unit)
-    rows = (
-        [unit.sum(0, keepdim=True)]
-        if output == "sum"
-        else list(unit[:, None])
-        if output == "trace"
-        else [unit]
-    )
+    rows = {"sum": [unit.sum(0, keepdim=True)], "trace": list(unit[:, None]), "full": [unit]}[output]
     total: Tensor | None = None
     for some in rows:
         part = _kernel(t, x1, x2, some, plan, memory)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss
-from innerloop.theory.rate.moments import Moments, bootstrap, check_stack
+from innerloop.theory.rate.moments import Moments, bootstrap, check_stack, weighted_rates
 
 POINTS = ("middle", "gradient", "trace")  # where in the bracket the point may be
 
@@ -181,14 +181,7 @@ def bracket(
 
     def points(weights: Tensor) -> Tensor:
         """The point of the bracket for every row of weights of the tasks."""
-        logs = [
-            torch.log(
-                (m.constant * (weights @ m.numerator.cpu()) / (weights @ m.denominator.cpu())).clamp(
-                    min=1e-300
-                )
-            )
-            for m in parts
-        ]
+        logs = [torch.log(weighted_rates(m, weights).clamp(min=1e-300)) for m in parts]
         return torch.stack(logs).mean(0).exp() / divisor
 
     chosen = {"middle": math.sqrt(lower * upper), "gradient": lower, "trace": upper}[point]

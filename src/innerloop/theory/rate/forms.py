@@ -102,12 +102,8 @@ def labelled_sums(support: Tensor, y_support: Tensor, query: Tensor, y_query: Te
 
 def add_sums(parts: Sequence[Sums]) -> Sums:
     """The sums of several chunks of tasks together."""
-    return Sums(
-        torch.stack([p.matrix for p in parts]).sum(0),
-        torch.stack([p.vector for p in parts]).sum(0),
-        torch.stack([p.scalar for p in parts]).sum(0),
-        sum(p.samples for p in parts),
-    )
+    *sums, samples = zip(*parts, strict=True)
+    return Sums._make([*(torch.stack(each).sum(0) for each in sums), sum(samples)])
 
 
 def maml_solution(sums: Sums, rate: float) -> Tensor:

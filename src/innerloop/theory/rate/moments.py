@@ -142,5 +142,11 @@ def interval_of(moments: Moments, *, draws: int = 1000, seed: int = 0) -> tuple[
         draws: bootstrap samples.
         seed: of the draws.
     """
+    tasks = len(moments.numerator)
+    return bootstrap(lambda weights: weighted_rates(moments, weights), tasks, draws=draws, seed=seed)
+
+
+def weighted_rates(moments: Moments, weights: Tensor) -> Tensor:
+    """The estimate for every row of weights of the tasks."""
     p, q, c = moments
-    return bootstrap(lambda w: c * (w @ p.cpu()) / (w @ q.cpu()), len(p), draws=draws, seed=seed)
+    return c * (weights @ p.cpu()) / (weights @ q.cpu())

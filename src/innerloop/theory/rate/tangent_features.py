@@ -219,14 +219,18 @@ def tangent_gradient_moments(
     with plain_autograd():
         for task in whole.tasks():
             on_support, on_query = task_outputs(network, params, buffers, task)
-            g_u = pull(lambda p, f=on_support, y=task.y_support: loss.value(f(p), y), own)
-            g_t = pull(lambda p, f=on_query, y=task.y_query: loss.value(f(p), y), own)
+            g_u = _loss_gradient(loss, on_support, own, task.y_support)
+            g_t = _loss_gradient(loss, on_query, own, task.y_query)
             with torch.no_grad():
                 at = on_query(own)
             moved = push(on_query, own, g_u)
             numerator.append(dot(g_u, g_t).double())
             denominator.append(curvature(at.unsqueeze(0), moved.unsqueeze(0), loss.name)[0].double())
     return Moments(torch.stack(numerator).detach(), torch.stack(denominator).detach(), 1.0)
+
+
+def _loss_gradient(loss: Loss, outputs: Outputs, own: Params, targets: Tensor) -> Params:
+    return pull(lambda p: loss.value(outputs(p), targets), own)
 
 
 def gradient_size(
@@ -238,6 +242,6 @@ def gradient_size(
     with plain_autograd():
         for task in whole_batch(batch).tasks():
             on_support, _ = task_outputs(network, params, buffers, task)
-            g = pull(lambda p, f=on_support, y=task.y_support: loss.value(f(p), y), own)
+            g = _loss_gradient(loss, on_support, own, task.y_support)
             sizes.append(float(dot(g, g)) / sum(p.numel() for p in g.values()))
     return float(sum(sizes) / len(sizes)) ** 0.5

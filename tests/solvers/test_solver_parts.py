@@ -22,8 +22,8 @@ def test_matrices() -> None:
 
 def test_errors() -> None:
     assert relative({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([0.0, 10.0])}) == 0.5
-    one = torch.ones(1, 1, 1)  # a score of 1 bends 1 + 1: half of it, times the square of twice the roundoff
-    assert rounding(one, one[0], one).item() == pytest.approx(torch.finfo(torch.float32).eps ** 2)
+    one = torch.ones(1, 1, 1)  # half of (1 + 1), times the square of twice the roundoff
+    assert rounding(one, one[0], one).item() == torch.finfo(torch.float32).eps ** 2
 
 
 def test_hinges() -> None:

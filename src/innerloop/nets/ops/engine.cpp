@@ -38,40 +38,40 @@ constexpr int BYTES = 32;
 constexpr int BYTES = 16;
 #endif
 #if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int ACROSS = 4;  // vectors of a tile, by the number of registers
+constexpr int ROWS = 14, OUTER_ROWS = 12;  // of a tile of up to two vectors: as many as there are registers for
 #else
-constexpr int ACROSS = 2;
+constexpr int ROWS = 6, OUTER_ROWS = 6;
 #endif
 template <class T> using Vector __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias)) = T;
 template <class T> constexpr Index LANES = BYTES / sizeof(T);
 template <class T> Index filled_up(Index n) { return (n + LANES<T> - 1) / LANES<T> * LANES<T>; }
-constexpr int down(int across) { return across == ACROSS ? 6 : 8; }  // rows of a tile of so many vectors
 
 template <class T> struct Factors {  // a map, and weights or another map
   const T *a, *b;
 };
 
 // A tile of  C[r] = sum over terms of  a's row r  times  b (runs * length, width).  A row of a is in runs, `step` apart.
-template <class T, int NV, int MR>
-void tile(const Factors<T>* terms, int count, const Index* at, Index runs, Index step, Index length, Index width, Vector<T> (&sum)[MR][NV]) {
-#pragma GCC unroll 8
-  for (int r = 0; r < MR; r++)
-#pragma GCC unroll 4
+template <class T, int NV>
+void tile(const Factors<T>* terms, int count, const Index* at, Index runs, Index step, Index length, Index width, Vector<T> (&sum)[ROWS][NV]) {
+#pragma GCC unroll 14
+  for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
     for (int v = 0; v < NV; v++) sum[r][v] = Vector<T>{};
   for (int t = 0; t < count; t++) {
     const T* b = terms[t].b;
     for (Index run = 0; run < runs; run++) {
-      const T* a[MR];
-#pragma GCC unroll 8
-      for (int r = 0; r < MR; r++) a[r] = terms[t].a + at[r] + run * step;
+      const T* a[ROWS];
+#pragma GCC unroll 14
+      for (int r = 0; r < ROWS; r++) a[r] = terms[t].a + at[r] + run * step;
+#pragma GCC unroll 4
       for (Index i = 0; i < length; i++, b += width) {
         Vector<T> w[NV];
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int v = 0; v < NV; v++) w[v] = *reinterpret_cast<const Vector<T>*>(b + v * LANES<T>);
-#pragma GCC unroll 8
-        for (int r = 0; r < MR; r++) {
+#pragma GCC unroll 14
+        for (int r = 0; r < ROWS; r++) {
           const Vector<T> x = a[r][i] - Vector<T>{};
-#pragma GCC unroll 4
+#pragma GCC unroll 2
           for (int v = 0; v < NV; v++) sum[r][v] += x * w[v];
         }
       }
@@ -86,20 +86,19 @@ template <class T> struct Rows {  // of a product: where those of a begin, and t
 
 // The columns from `first` of C, in tiles of NV vectors; C has `columns` columns, b has them filled up to `width`.
 template <class T, int NV> void panel(const Factors<T>* terms, int count, const Rows<T>& rows, Index first, Index width, Index columns, T* c) {
-  constexpr int MR = down(NV);
   Factors<T> shifted[2];
   for (int t = 0; t < count; t++) shifted[t] = {terms[t].a, terms[t].b + first};
-  for (Index row = 0; row < rows.count; row += MR) {
-    Index at[MR];
-    for (int r = 0; r < MR; r++) at[r] = rows.at[std::min(row + r, rows.count - 1)];
-    Vector<T> sum[MR][NV];
-    tile<T, NV, MR>(shifted, count, at, rows.runs, rows.step, rows.length, width, sum);
-#pragma GCC unroll 8
-    for (int r = 0; r < MR; r++) {
+  for (Index row = 0; row < rows.count; row += ROWS) {
+    Index at[ROWS];
+    for (int r = 0; r < ROWS; r++) at[r] = rows.at[std::min(row + r, rows.count - 1)];
+    Vector<T> sum[ROWS][NV];
+    tile<T, NV>(shifted, count, at, rows.runs, rows.step, rows.length, width, sum);
+#pragma GCC unroll 14
+    for (int r = 0; r < ROWS; r++) {
       if (row + r >= rows.count) break;
       T* to = c + rows.to[row + r] + first;
       if (first + NV * LANES<T> <= columns) {
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int v = 0; v < NV; v++) *reinterpret_cast<Vector<T>*>(to + v * LANES<T>) = sum[r][v];
       } else {
         for (Index j = 0; j < columns - first; j++) to[j] = sum[r][j / LANES<T>][j % LANES<T>];
@@ -110,49 +109,42 @@ template <class T, int NV> void panel(const Factors<T>* terms, int count, const 
 
 // C (rows, columns) = sum over terms of  a b.
 template <class T> void multiply(const Factors<T>* terms, int count, const Rows<T>& rows, Index width, Index columns, T* c) {
-  for (Index first = 0; first < width;) {
-    const Index across = std::min<Index>(ACROSS, (width - first) / LANES<T>);
-    if (across == 1) panel<T, 1>(terms, count, rows, first, width, columns, c);
-    if (across == 2) panel<T, 2>(terms, count, rows, first, width, columns, c);
-    if constexpr (ACROSS == 4) {
-      if (across == 3) panel<T, 3>(terms, count, rows, first, width, columns, c);
-      if (across == 4) panel<T, 4>(terms, count, rows, first, width, columns, c);
-    }
-    first += across * LANES<T>;
-  }
+  Index first = 0;
+  for (; first + 2 * LANES<T> <= width; first += 2 * LANES<T>) panel<T, 2>(terms, count, rows, first, width, columns, c);
+  if (first < width) panel<T, 1>(terms, count, rows, first, width, columns, c);
 }
 
-// MR rows of  C (length, width) += sum over terms and pixels of  a[pixel] (length) times b[pixel] (width).
-template <class T, int NV, int MR>
+// COUNT rows of  C (length, width) += sum over terms and pixels of  a[pixel] (length) times b[pixel] (width).
+template <class T, int NV, int COUNT>
 void outer_tile(const Factors<T>* terms, int count, const Index* at, const Index* from, Index pixels, Index shift, Index first, Index width, T* c) {
-  Vector<T> sum[MR][NV];
-#pragma GCC unroll 8
-  for (int r = 0; r < MR; r++)
-#pragma GCC unroll 4
+  Vector<T> sum[COUNT][NV];
+#pragma GCC unroll 14
+  for (int r = 0; r < COUNT; r++)
+#pragma GCC unroll 2
     for (int v = 0; v < NV; v++) sum[r][v] = *reinterpret_cast<const Vector<T>*>(c + r * width + v * LANES<T>);
   for (int t = 0; t < count; t++)
+#pragma GCC unroll 4
     for (Index p = 0; p < pixels; p++) {
       const T *a = terms[t].a + at[p] + shift, *b = terms[t].b + from[p] + first;
       Vector<T> w[NV];
-#pragma GCC unroll 4
+#pragma GCC unroll 2
       for (int v = 0; v < NV; v++) w[v] = *reinterpret_cast<const Vector<T>*>(b + v * LANES<T>);
-#pragma GCC unroll 8
-      for (int r = 0; r < MR; r++) {
+#pragma GCC unroll 14
+      for (int r = 0; r < COUNT; r++) {
         const Vector<T> x = a[r] - Vector<T>{};
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int v = 0; v < NV; v++) sum[r][v] += x * w[v];
       }
     }
-#pragma GCC unroll 8
-  for (int r = 0; r < MR; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 14
+  for (int r = 0; r < COUNT; r++)
+#pragma GCC unroll 2
     for (int v = 0; v < NV; v++) *reinterpret_cast<Vector<T>*>(c + r * width + v * LANES<T>) = sum[r][v];
 }
 template <class T, int NV>
 void outer_run(const Factors<T>* terms, int count, const Index* at, const Index* from, Index pixels, Index shift, Index length, Index first, Index width, T* c) {
-  constexpr int MR = down(NV);
   Index i = 0;
-  for (; i + MR <= length; i += MR) outer_tile<T, NV, MR>(terms, count, at, from, pixels, shift + i, first, width, c + i * width + first);
+  for (; i + OUTER_ROWS <= length; i += OUTER_ROWS) outer_tile<T, NV, OUTER_ROWS>(terms, count, at, from, pixels, shift + i, first, width, c + i * width + first);
   for (; i + 3 <= length; i += 3) outer_tile<T, NV, 3>(terms, count, at, from, pixels, shift + i, first, width, c + i * width + first);
   for (; i < length; i++) outer_tile<T, NV, 1>(terms, count, at, from, pixels, shift + i, first, width, c + i * width + first);
 }
@@ -164,18 +156,12 @@ template <class T>
 void multiply_outer(const Factors<T>* terms, int count, const Index* at, const Index* from, Index pixels, Index runs, Index step, Index length, Index width, T* c) {
   for (Index p = 0; p < pixels; p += PIXELS) {
     const Index some = std::min(PIXELS, pixels - p);
-    for (Index run = 0; run < runs; run++)
-      for (Index first = 0; first < width;) {
-        const Index across = std::min<Index>(ACROSS, (width - first) / LANES<T>);
-        T* to = c + run * length * width;
-        if (across == 1) outer_run<T, 1>(terms, count, at + p, from + p, some, run * step, length, first, width, to);
-        if (across == 2) outer_run<T, 2>(terms, count, at + p, from + p, some, run * step, length, first, width, to);
-        if constexpr (ACROSS == 4) {
-          if (across == 3) outer_run<T, 3>(terms, count, at + p, from + p, some, run * step, length, first, width, to);
-          if (across == 4) outer_run<T, 4>(terms, count, at + p, from + p, some, run * step, length, first, width, to);
-        }
-        first += across * LANES<T>;
-      }
+    for (Index run = 0; run < runs; run++) {
+      T* to = c + run * length * width;
+      Index first = 0;
+      for (; first + 2 * LANES<T> <= width; first += 2 * LANES<T>) outer_run<T, 2>(terms, count, at + p, from + p, some, run * step, length, first, width, to);
+      if (first < width) outer_run<T, 1>(terms, count, at + p, from + p, some, run * step, length, first, width, to);
+    }
   }
 }
 

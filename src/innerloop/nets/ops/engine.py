@@ -72,7 +72,7 @@ class Engine:
     def __init__(self, file: Path) -> None:
         self.library = ctypes.CDLL(str(file))
         for kind in ("float32", "float64"):
-            for name in ("forward", "backward", "tangent"):
+            for name in ("forward", "backward", "tangent", "descend"):
                 getattr(self.library, f"{name}_{kind}").restype = ctypes.c_void_p
 
     def call(self, name: str, dtype: torch.dtype, *arguments: Any) -> int | None:
@@ -95,6 +95,11 @@ def use(file: Path) -> None:
     """Loads the compiled library for this process."""
     if not _ENGINE:
         _ENGINE.append(Engine(file))
+
+
+def engine() -> Engine:
+    """The library that this process uses."""
+    return _ENGINE[0]
 
 
 class _Memory:
@@ -222,7 +227,7 @@ class _Features(torch.autograd.Function):
     def forward(
         ctx: Any, blocks: Blocks, slow: Slow, x: Tensor, n_given: int, *rest: Tensor | None
     ) -> tuple[Tensor, ...]:
-        ctx.run = _Pass(_ENGINE[0], blocks, slow, x, n_given)
+        ctx.run = _Pass(engine(), blocks, slow, x, n_given)
         out, seen = ctx.run.forward(rest)
         token = x.new_zeros(WAITING)
         ctx.save_for_backward(x, token, *rest)

@@ -303,7 +303,7 @@ template <class S> Pool<S>& pool() {
 // Weights: torch has (out, in, kernel, kernel), here it is (kernel, kernel, in, out) with channels filled up.
 template <class T> void turn_weight(const Geometry& g, Index filters, Index channels, const T* from, T* to) {
   const Index kk = g.k * g.k;
-  std::memset(to, 0, g.taps * g.o * sizeof(T));
+  if (filters < g.o || channels < g.c) std::memset(to, 0, g.taps * g.o * sizeof(T));
   for (Index first = 0; first < filters; first += LANES<T>)
     for (Index c = 0; c < channels; c++)
       for (Index t = 0; t < kk; t++)
@@ -318,7 +318,7 @@ template <class T> void turn_weight_back(const Geometry& g, Index filters, Index
 }
 // For the transposed convolution: of every phase (its taps from the last to the first, out, in).
 template <class T> void transpose_weight(const Geometry& g, const std::vector<Phase>& phases, const T* from, Index width, T* to) {
-  std::memset(to, 0, g.k * g.k * g.o * width * sizeof(T));
+  if (g.c < width) std::memset(to, 0, g.k * g.k * g.o * width * sizeof(T));
   for (const Phase& phase : phases) {
     T* at = to + phase.weights * width;
     for (Index i = 0; i < phase.runs; i++)
@@ -708,8 +708,9 @@ template <class T> Tangents<T>* tangent(const Tape<T>& tape, const T* const* dir
     const Geometry& g = layer.g;
     const Index o = g.o, sets = tape.sets();
     const T *weight = direction[4 * l], *bias = direction[4 * l + 1], *scale = direction[4 * l + 2], *shift = direction[4 * l + 3];
-    T *vw = cleared(state->weight[l], g.taps * o), *vs = cleared(state->scale[l], o), *vb = cleared(state->shift[l], o);
+    T *vw = state->weight[l].get(g.taps * o), *vs = cleared(state->scale[l], o), *vb = cleared(state->shift[l], o);
     if (weight) turn_weight(g, net.filters, l ? net.filters : net.channels, weight, vw);
+    else cleared(state->weight[l], g.taps * o);
     for (Index j = 0; j < net.filters; j++) vs[j] = scale ? scale[j] : T(0), vb[j] = shift ? shift[j] : T(0);
     T *z = state->z[l].get(g.pixels() * o), *y = state->y[l].get(g.n * g.out_size());
     clear_border(g, y);
@@ -879,10 +880,12 @@ template <class T> struct Descent {
     for (Index i = 0; i < count(); i++) list.push_back(sizes[i] ? flat + starts[i] : nullptr);
     return list;
   }
-  T rate(Index i, Index t, Index j) const {
-    if (!moves[i]) return 0;
-    if (how.rates == FIXED) return T(how.lr);
-    return how.rates == OF_WEIGHT ? rates[i].data[j] : rates[i].data[std::min(t, rate_sizes[i] - 1)];
+  // to = from times the rate of parameter i at step t
+  void by_rate(Index i, Index t, const T* from, T* to) const {
+    const bool single = how.rates != OF_WEIGHT || !moves[i];
+    const T rate = !moves[i] ? T(0) : how.rates == FIXED ? T(how.lr) : single ? rates[i].data[std::min(t, rate_sizes[i] - 1)] : T(0);
+    const T* each = single ? nullptr : rates[i].data;
+    for (Index j = 0; j < sizes[i]; j++) to[j] = from[j] * (each ? each[j] : rate);
   }
   void give_step(Index t) {
     if (tapes[t]) pool<Tape<T>>().give(tapes[t]);
@@ -978,8 +981,8 @@ Descent<T>* descend(const Network& net, const Steps& how, Index n, const T* x, c
   for (Index t = 0; t < how.steps; t++) {
     T *to = how.rates == FIXED ? scratch<T>().step.get(d.total) : room(d.grads), *next = room(d.params);
     inner_gradient<T>(d, t, x, given, labels, targets, now, to, keep && t >= how.steps - how.through);
-    for (Index i = 0; i < d.count(); i++)
-      for (Index j = d.starts[i]; j < d.starts[i] + d.sizes[i]; j++) next[j] = now[j] - d.rate(i, t, j - d.starts[i]) * to[j];
+    for (Index i = 0; i < d.count(); i++) d.by_rate(i, t, to + d.starts[i], next + d.starts[i]);
+    for (Index j = 0; j < d.total; j++) next[j] = now[j] - next[j];
     now = next;
   }
   for (Index i = 0; i < d.count(); i++)
@@ -998,11 +1001,12 @@ template <class T> void ascend(Descent<T>& d, const T* const* arriving, T* const
     if (to_rates && to_rates[i]) std::fill(to_rates[i], to_rates[i] + d.rate_sizes[i], T(0));
   }
   for (Index t = d.how.steps - 1; t >= 0; t--) {
-    for (Index i = 0; i < d.count(); i++)
-      for (Index j = d.starts[i]; j < d.starts[i] + d.sizes[i]; j++) {
-        along[j] = d.rate(i, t, j - d.starts[i]) * v[j];
-        if (to_rates && to_rates[i]) to_rates[i][d.how.rates == OF_WEIGHT ? j - d.starts[i] : std::min(t, d.rate_sizes[i] - 1)] -= v[j] * d.grads[t]->data[j];
-      }
+    for (Index i = 0; i < d.count(); i++) {
+      const Index start = d.starts[i];
+      d.by_rate(i, t, v + start, along + start);
+      if (to_rates && to_rates[i])
+        for (Index j = 0; j < d.sizes[i]; j++) to_rates[i][d.how.rates == OF_WEIGHT ? j : std::min(t, d.rate_sizes[i] - 1)] -= v[start + j] * d.grads[t]->data[start + j];
+    }
     if (t < d.how.steps - d.how.through) continue;
     hessian_times<T>(d, t, along, turned);
     for (Index j = 0; j < d.total; j++) v[j] -= turned[j];

@@ -117,7 +117,7 @@ def choose_plan(
         workers = cores if execution != "loop" and batch.size > 1 else 1
         plan = Plan("threads" if workers > 1 or execution == "threads" else "loop", workers, compile="native")
         best, remark = _try_native(
-            best, plan, lambda one: measure(one, batch, 1.0, seconds[best]), milliseconds, steps, say
+            best, plan, lambda one: measure(one, batch, 1.0, min(seconds.values())), milliseconds, steps, say
         )
         remarks.append(remark)
     if best.compile == "native":

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import innerloop as il
 from innerloop.core.autodiff import plain_autograd
+from innerloop.core.losses import is_classification, smoothed
 from innerloop.core.types import Task, stack_tasks
 from innerloop.learners.base import Learner
 from innerloop.learners.objectives.episodic import episodic
@@ -25,6 +26,7 @@ from innerloop.testing.closeness import (
     assert_trees_close,
     assert_trees_equal,
 )
+from innerloop.training.execution.auto import choose_plan
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.mapping import native_layers
 from innerloop.training.execution.plan import Plan
@@ -211,6 +213,44 @@ def test_learners_do_not_see_it(learner: str, pooling: str, norm: str) -> None:
         found.append([value.detach(), *grads, *(buffer.detach() for buffer in after.values())])
     for mine, its in zip(*found, strict=True):
         assert (mine - its).abs().max() <= ROUNDED * max(1.0, float(its.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["mse", "half-mse", "half-sse", "cross-entropy-sum", "smoothed"])
+def test_every_convention_of_the_loss(name: str) -> None:
+    net = il.conv4(1, 16, 3, filters=5)
+    params, buffers = net.init(torch.Generator().manual_seed(0))
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(6, 1, 16, 16, generator=draw, dtype=torch.float64)
+    loss = smoothed(il.get_loss("cross-entropy"), 0.2) if name == "smoothed" else il.get_loss(name)
+    labels = torch.arange(6) % 3
+    y = (
+        labels
+        if is_classification(loss)
+        else F.one_hot(labels, 3).double() + torch.randn(6, 3, generator=draw)
+    )
+    learner, found = il.maml(net, loss, 0.02, 2), []
+    for mode in (False, True):
+        with plain_autograd(native=mode):
+            leaves = {name: value.double().requires_grad_() for name, value in params.items()}
+            adapted = learner.adapt(leaves, buffers, x, y, True)
+            value = loss.value(learner.predict(adapted, x, True)[0], y)
+            found.append(torch.autograd.grad(value, list(leaves.values()), materialize_grads=True))
+    for mine, its in zip(*found, strict=True):
+        assert (mine - its).abs().max() <= ROUNDED * max(1.0, float(its.abs().max()))
+
+
+def test_a_long_run_measures_it() -> None:
+    net, loss = il.conv4(1, 16, 2, filters=4), il.get_loss("cross-entropy")
+    params, buffers = net.init(torch.Generator().manual_seed(0))
+    draw = torch.Generator().manual_seed(1)
+    pictures, labels = torch.randn(2, 4, 1, 16, 16, generator=draw), torch.arange(4) % 2
+    batch = stack_tasks([Task(pictures[0], labels, pictures[1], labels, torch.tensor(i)) for i in range(2)])
+    objective = episodic(il.maml(net, loss, 0.1, 2), loss)
+    for steps, measured in ((1, False), (10**6, True)):
+        found = choose_plan(params, buffers, batch, loss=objective.loss, steps=steps, threads=2, native=True)
+        assert ("threads@2+native" in found.milliseconds) == measured
+        least = min(found.milliseconds.values())
+        assert found.milliseconds[found.plan.label] == least or found.plan.intra_op == 1
 
 
 def test_threads_change_no_bit() -> None:

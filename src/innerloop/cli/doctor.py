@@ -8,7 +8,9 @@ import platform
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from innerloop._version import __version__
 from innerloop.cli.options import Json
@@ -30,16 +32,22 @@ EXTRAS = {
 LITTLE_DISK = 2.0  # GB
 
 
-def doctor(json: Json = False) -> None:
+def doctor(
+    build: Annotated[
+        bool,
+        typer.Option("--build", help="Compile native layers now (about 20 s), not in the first long run."),
+    ] = False,
+    json: Json = False,
+) -> None:
     r"""Look at this machine and give tips for it.
 
     \b
     JSON: versions, cores, threads, memory_gb, compiler, trials, torch, extras, data, tips.
     """
-    carry_out(json, examine, _render)
+    carry_out(json, lambda: examine(build), _render)
 
 
-def examine() -> Result:
+def examine(build: bool = False) -> Result:
     """Everything the doctor sees, with tips."""
     from innerloop.core.resources import available_cores
 
@@ -52,7 +60,7 @@ def examine() -> Result:
         "threads": torch.get("threads"),
         "memory_gb": _memory(),
         "compiler": _compiler(torch),
-        "trials": _trials(torch),
+        "trials": _trials(torch, build),
         "torch": torch,
         "extras": {name: _installed(packages) for name, packages in EXTRAS.items()},
         "data": _data(),
@@ -101,13 +109,22 @@ def _compiler(torch: dict[str, Any]) -> str | None:
     return cpp_compiler()
 
 
-def _trials(torch: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _trials(torch: dict[str, Any], build: bool) -> dict[str, dict[str, Any]]:
     """What a process of its own tried out because it may kill the one that does it."""
     if not torch["works"]:
         return {}
-    from innerloop.training.execution.probes import bfloat16_works, compiler_works
+    from innerloop.training.execution.probes import (
+        Outcome,
+        bfloat16_works,
+        compiler_works,
+        native_library,
+        native_works,
+    )
 
-    tried = {"compiler": compiler_works(), "bfloat16": bfloat16_works()}
+    library = native_library()
+    built = build or (library is not None and library.is_file())
+    native = native_works() if built else Outcome(False, "not built yet: `innerloop doctor --build` does it")
+    tried = {"compiler": compiler_works(), "bfloat16": bfloat16_works(), "native": native}
     return {name: {"works": outcome.works, "reason": outcome.reason} for name, outcome in tried.items()}
 
 
@@ -192,6 +209,7 @@ def _render(setup: Result) -> None:
             "torch build": working,
             "GPUs": gpus,
             "C++ compiler": compiler,
+            "native layers": _works(setup, "native").removeprefix("does not work: "),
             "bfloat16": _works(setup, "bfloat16"),
             "extras": ", ".join(name for name, there in setup["extras"].items() if there) or "none",
             "data folder": place,

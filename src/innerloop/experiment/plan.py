@@ -104,6 +104,7 @@ def measured_plan(parts: Parts, say: Callable[[str], None]) -> PlanChoice:
         threads=recipe.run.threads,
         allow_vmap=not recipe.inner.checkpoint,
         weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
+        native=parts.network.descend is not None and not recipe.inner.checkpoint,
         say=say,
     )
 

@@ -47,7 +47,7 @@ def build_checked(recipe: Recipe) -> Parts:
         check_followers(recipe.run.tensorboard, recipe.run.track)
     with problems.collect():
         parts = build(provisional(recipe))
-        if recipe.run.compile == "native" and not parts.network.native:
+        if recipe.run.compile == "native" and parts.network.descend is None:
             raise UserError(
                 f"run.compile=native is for model.kind=conv4, and not for {recipe.model.kind}: leave it out."
             )

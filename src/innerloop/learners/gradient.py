@@ -29,7 +29,7 @@ from innerloop.learners.inner import (
 )
 from innerloop.learners.online import Online, online_anil, refuse_options
 from innerloop.learners.updates import UpdateRule, sgd
-from innerloop.nets.network import Network
+from innerloop.nets.network import Descent, Network
 from innerloop.nets.norms import statistics_for
 
 HeadStart = Literal["learned", "frozen", "one-vector", "zero"]
@@ -151,6 +151,13 @@ def gradient_learner(
         statistics = statistics_for(network.norm, "support", training)
         params = started(network, head_start, params)
         moving = select(params, moving_names(network, adapts, params))
+        if network.descend and adapts != "head" and rule.name == "sgd" and not checkpoint:
+            learned = {n: params[RATE_PREFIX + n] for n in moving if rates != "fixed"}
+            by_step = rates == "per-layer-and-step"
+            descent = Descent(loss, list(moving), steps, through, lr, learned, by_step)
+            moved = network.descend(params, buffers, x, y, statistics, descent)
+            if moved is not None:
+                return settled(network, {**params, **moved}, buffers, x)
         if adapts == "head":
             # the body does not move: its features are computed once
             z, buffers = network.features(params, buffers, x, statistics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,12 +12,13 @@ from torch import Tensor
 import innerloop.nets.noise as noise
 import innerloop.nets.norms as norms
 import innerloop.nets.ops.choice as ops
+import innerloop.nets.ops.descent as native
 import innerloop.nets.ops.engine as engine
 from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal
-from innerloop.nets.network import Network, Pass
+from innerloop.nets.network import Descent, Network, Pass
 from innerloop.nets.resnet12 import SLOPE, apply_linear_head, convolutions_and_norms, linear_head
 
 POOLINGS = ("max", "average", "stride")
@@ -166,51 +167,57 @@ def conv4(
         """The last maps, flattened, and the buffers after this pass."""
         if not ops.native_suits(x, params["conv0.weight"]):
             return layers(params, buffers, x, statistics)
-        return _native(layers, params, buffers, x, statistics, norm, pooling)
+        blocks, kept = _native_blocks(params, x, statistics, norm, pooling)
 
-    return Network(init, features, apply_linear_head, ("head.weight", "head.bias"), norm, native=True)
+        def slow(x: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+            """The same by torch's layers, with the means and variances of the policy ``support``."""
+            given = {n: t for n, t in zip([*kept, *BLOCK_NAMES], tensors, strict=True) if t is not None}
+            out, after = layers(given, {**buffers, **given}, x, statistics)
+            return out, *(after[name] for name in STATISTICS if norm == "support")
+
+        given, weights = [buffers[name] for name in kept], [params.get(name) for name in BLOCK_NAMES]
+        out, seen = engine.features(blocks, slow, x, given, weights)
+        changed: Buffers = {}
+        for i, (mean, var) in enumerate(zip(seen[::2], seen[1::2], strict=True)):
+            count = len(x) * blocks.pixels(i + 1)[0]
+            changed |= norms.after_batch(f"norm{i}", norm, buffers, mean, var, count)
+        return out, {**buffers, **changed}
+
+    def descend(
+        params: Params, buffers: Buffers, x: Tensor, y: Tensor, statistics: Statistics, descent: Descent
+    ) -> Params | None:
+        """Inner steps in native code."""
+        if not ops.native_suits(x, params["conv0.weight"]):
+            return None
+        weight, bias = (params.get(name) for name in HEAD_NAMES)
+        blocks, kept = _native_blocks(params, x, statistics, norm, pooling)
+        if not native.suits(descent, weight, bias, blocks.outputs, x, y):
+            return None
+        given = [buffers[name] for name in kept]
+        return native.descend(blocks, descent, x, y, given, params, [*BLOCK_NAMES, *HEAD_NAMES])
+
+    return Network(init, features, apply_linear_head, HEAD_NAMES, norm, descend=descend)
 
 
-def _native(
-    layers: Callable[[Params, Buffers, Tensor, Statistics], tuple[Tensor, Buffers]],
-    params: Params,
-    buffers: Buffers,
-    x: Tensor,
-    statistics: Statistics,
-    norm: str,
-    pooling: str,
-) -> Pass:
-    """The features of Conv4 as one operation of native code."""
+HEAD_NAMES = ("head.weight", "head.bias")
+BLOCK_NAMES = [
+    f"{layer}{i}.{n}" for i in range(BLOCKS) for layer in ("conv", "norm") for n in ("weight", "bias")
+]
+STATISTICS = [f"norm{i}.{name}" for i in range(BLOCKS) for name in ("mean", "var")]
+
+
+def _native_blocks(
+    params: Params, x: Tensor, statistics: Statistics, norm: str, pooling: str
+) -> tuple[engine.Blocks, list[str]]:
+    """Conv4 as native code takes it, and the buffers that it normalises by."""
     stored = statistics == "stored" and norm in ("support", "running")
     source = norm if norm in ("none", "group") else "given" if stored else "batch"
-    kept = [f"norm{i}.{name}" for i in range(BLOCKS) for name in ("mean", "var")] if stored else []
-    names = [
-        f"{layer}{i}.{name}"
-        for i in range(BLOCKS)
-        for layer in ("conv", "norm")
-        for name in ("weight", "bias")
-    ]
-
-    def slow(x: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        """The same by torch's layers, with the means and variances of the policy ``support``."""
-        given = {name: t for name, t in zip([*kept, *names], tensors, strict=True) if t is not None}
-        out, after = layers(given, {**buffers, **given}, x, statistics)
-        means = [
-            after[f"norm{i}.{name}"] for i in range(BLOCKS) for name in ("mean", "var") if norm == "support"
-        ]
-        return out, *means
-
     filters = params["conv0.weight"].shape[0]
     stride, groups = 2 if pooling == "stride" else 1, norms.groups_for(filters)
     _, channels, height, width = x.shape
     shape = (BLOCKS, channels, height, width, filters, 3, stride)
     blocks = engine.Blocks(*shape, pooling == "max", source, groups, norms.EPS)
-    given, weights = [buffers[name] for name in kept], [params.get(name) for name in names]
-    out, seen = engine.features(blocks, slow, x, given, weights)
-    changed: Buffers = {}
-    for i, (mean, var) in enumerate(zip(seen[::2], seen[1::2], strict=True)):
-        changed |= norms.after_batch(f"norm{i}", norm, buffers, mean, var, len(x) * blocks.pixels(i + 1)[0])
-    return out, {**buffers, **changed}
+    return blocks, STATISTICS if stored else []
 
 
 WIDTHS = (96, 192, 384, 512)

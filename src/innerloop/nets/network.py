@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from innerloop.core.types import Buffers, Params, Statistics
+from innerloop.core.types import Buffers, Loss, Params, Statistics
+
+
+class Descent(NamedTuple):
+    """Inner steps: gradient descent on a loss of a network's outputs.
+
+    Attributes:
+        loss: of the outputs; its convention gives rates their meaning.
+        moving: the parameters that take steps.
+        steps: how many.
+        through: how many of the last ones are differentiated through.
+        lr: the rate, where none are learned.
+        rates: learned ones by parameter; of every weight, or of every step.
+        by_step: whether they are of every step.
+    """
+
+    loss: Loss
+    moving: Sequence[str]
+    steps: int
+    through: int
+    lr: float
+    rates: Params
+    by_step: bool = False
+
+
+Descend = Callable[[Params, Buffers, Tensor, Tensor, Statistics, Descent], Params | None]
+"""``(params, buffers, x, y, statistics, descent)`` to the parameters that moved."""
 
 Pass: TypeAlias = tuple[Tensor, Buffers]  # what a part of a network gives: values, and the buffers after it
 
@@ -28,7 +54,8 @@ class Network(NamedTuple):
             Kernels then need not look whether they understand the network, which takes as long as some
             samples.
         noise: whether it has dropout or the like, which training switches on (:mod:`innerloop.nets.noise`).
-        native: whether its features can be computed by native code (:mod:`innerloop.nets.ops.engine`).
+        descend: inner steps of its parameters in native code, which then computes its features too
+            (:mod:`innerloop.nets.ops.engine`); it gives None where it does not suit.
     """
 
     init: Callable[[torch.Generator], tuple[Params, Buffers]]
@@ -38,7 +65,7 @@ class Network(NamedTuple):
     norm: str = "none"
     layered: bool = False
     noise: bool = False
-    native: bool = False
+    descend: Descend | None = None
 
 
 def apply(

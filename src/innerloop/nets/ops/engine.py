@@ -67,13 +67,12 @@ class _Network(ctypes.Structure):
 
 
 class Engine:
-    """The compiled library, on the matrix products of a BLAS."""
+    """The compiled library."""
 
-    def __init__(self, file: str, sgemm: int, dgemm: int) -> None:
-        self.library = ctypes.CDLL(file)
-        self.library.use_blas(ctypes.c_void_p(sgemm), ctypes.c_void_p(dgemm))
+    def __init__(self, file: Path) -> None:
+        self.library = ctypes.CDLL(str(file))
         for kind in ("float32", "float64"):
-            for name in ("forward", "backward", "tangent"):
+            for name in ("forward", "backward", "tangent", "descend"):
                 getattr(self.library, f"{name}_{kind}").restype = ctypes.c_void_p
 
     def call(self, name: str, dtype: torch.dtype, *arguments: Any) -> int | None:
@@ -95,24 +94,12 @@ _ENGINE: list[Engine] = []
 def use(file: Path) -> None:
     """Loads the compiled library for this process."""
     if not _ENGINE:
-        _ENGINE.append(Engine(str(file), *_products()))
+        _ENGINE.append(Engine(file))
 
 
-def _products() -> tuple[int, int]:
-    """Where ``sgemm`` and ``dgemm`` are: in torch if it exports them, else in scipy."""
-    for file in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
-        library = ctypes.CDLL(str(file))
-        if hasattr(library, "sgemm_") and hasattr(library, "dgemm_"):
-            single, double = (ctypes.cast(f, ctypes.c_void_p) for f in (library.sgemm_, library.dgemm_))
-            return single.value or 0, double.value or 0
-    from scipy.linalg import cython_blas
-
-    pointer, named = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_GetName
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    named.restype, named.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    capsules = [cython_blas.__pyx_capi__[name] for name in ("sgemm", "dgemm")]
-    first, second = (pointer(capsule, named(capsule)) for capsule in capsules)
-    return first, second
+def engine() -> Engine:
+    """The library that this process uses."""
+    return _ENGINE[0]
 
 
 class _Memory:
@@ -137,11 +124,9 @@ def _as_c(value: Any) -> Any:
 class _Pass:
     """A forward pass, as those who differentiate it see it."""
 
-    def __init__(
-        self, engine: Engine, blocks: Blocks, slow: Slow, x: Tensor, n_given: int, keep: bool
-    ) -> None:
-        self.engine, self.blocks, self.slow, self.n_given, self.keep = engine, blocks, slow, n_given, keep
-        self.pictures = x.permute(0, 2, 3, 1).contiguous()
+    def __init__(self, engine: Engine, blocks: Blocks, slow: Slow, x: Tensor, n_given: int) -> None:
+        self.engine, self.blocks, self.slow, self.n_given = engine, blocks, slow, n_given
+        self.pictures = x.contiguous()
         self.waiting: list[tuple[_Memory, _Memory] | None] = []
 
     def forward(self, rest: Tensors) -> tuple[Tensor, list[Tensor]]:
@@ -151,8 +136,8 @@ class _Pass:
         given, params = held[: self.n_given], held[self.n_given :]
         out = x.new_empty(len(x), blocks.outputs)
         seen = [x.new_empty(blocks.filters) for _ in range(2 * blocks.depth * (blocks.norm == "batch"))]
-        n, keep = ctypes.c_int64(len(x)), ctypes.c_int32(self.keep)
-        tape = self.engine.call("forward", x.dtype, blocks, n, x, params, given, out, seen, keep)
+        n = ctypes.c_int64(len(x))
+        tape = self.engine.call("forward", x.dtype, blocks, n, x, params, given, out, seen)
         self.tape = self.engine.memory("tape", x.dtype, tape)
         for i, bias in enumerate(params[1::4]):
             if seen and bias is not None:
@@ -192,7 +177,7 @@ class _Pass:
                 if grad is not None and of_mean is not None:
                     grad += of_mean  # the batch's mean moves with the bias
         memory = self.engine.memory("cotangents", x.dtype, state) if keep else None
-        return [None if to_x is None else to_x.permute(0, 3, 1, 2), *grads], memory
+        return [to_x, *grads], memory
 
     def tangent(self, direction: Tensors) -> tuple[Tensor, _Memory]:
         """The derivative of the features along a direction in the parameters."""
@@ -231,8 +216,7 @@ def features(
         given: mean and variance of every block, for ``blocks.norm="given"``.
         params: weight, bias, scale and shift of every block; None where it has none.
     """
-    tracked = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *given, *params))
-    out, _, *seen = _Features.apply(blocks, slow, x, len(given), tracked, *given, *params)
+    out, _, *seen = _Features.apply(blocks, slow, x, len(given), *given, *params)
     return out, tuple(seen)
 
 
@@ -241,9 +225,9 @@ class _Features(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, blocks: Blocks, slow: Slow, x: Tensor, n_given: int, keep: bool, *rest: Tensor | None
+        ctx: Any, blocks: Blocks, slow: Slow, x: Tensor, n_given: int, *rest: Tensor | None
     ) -> tuple[Tensor, ...]:
-        ctx.run = _Pass(_ENGINE[0], blocks, slow, x, n_given, keep)
+        ctx.run = _Pass(engine(), blocks, slow, x, n_given)
         out, seen = ctx.run.forward(rest)
         token = x.new_zeros(WAITING)
         ctx.save_for_backward(x, token, *rest)
@@ -256,7 +240,7 @@ class _Features(torch.autograd.Function):
     ) -> tuple[Any, ...]:
         run: _Pass = ctx.run
         x, token, *rest = ctx.saved_tensors
-        wanted = [ctx.needs_input_grad[2], *ctx.needs_input_grad[5:]]
+        wanted = [ctx.needs_input_grad[2], *ctx.needs_input_grad[4:]]
         reached = to_out is not None or any(t is not None for t in to_seen)
         arriving = x.new_zeros(len(x), run.blocks.outputs) if to_out is None else to_out
         if torch.is_grad_enabled():  # create_graph=True
@@ -280,7 +264,7 @@ class _Features(torch.autograd.Function):
             if not alone:
                 parts.append(run.backward(arriving, to_seen, rest, wanted, keep=False)[0])
             grads = [_sum(each) for each in zip(*parts, strict=True)]
-        return None, None, grads[0], None, None, *grads[1:]
+        return None, None, grads[0], None, *grads[1:]
 
 
 def _sum(tensors: Tensors) -> Tensor | None:

@@ -14,7 +14,13 @@ from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import TaskDirection, TaskLoss
 from innerloop.training.execution.gradients import InProcesses, meta_gradient
 from innerloop.training.execution.plan import Compile, Plan, torch_threads
-from innerloop.training.execution.probes import check_compiler, compiler_works, cpp_compiler
+from innerloop.training.execution.probes import (
+    check_compiler,
+    compiler_works,
+    cpp_compiler,
+    native_library,
+    native_works,
+)
 from innerloop.training.execution.timing import (
     THREADS_GAIN,
     first_line,
@@ -27,6 +33,8 @@ from innerloop.training.execution.timing import (
 # whether a run is long enough, never as a claim.
 COMPILE_SECONDS = 45.0
 COMPILE_SPEEDUP = 4.0
+NATIVE_SECONDS = 20.0
+NATIVE_SPEEDUP = 1.5
 TRACE_SECONDS = 3.0
 TRACE_SPEEDUP = 1.5
 
@@ -53,6 +61,7 @@ def choose_plan(
     threads: int | None = None,
     allow_vmap: bool = True,
     weighted: bool = False,
+    native: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> PlanChoice:
     """The fastest way to take this meta-gradient on this machine, measured on a real batch.
@@ -73,6 +82,7 @@ def choose_plan(
         threads: cores to use; all if omitted.
         allow_vmap: false for what cannot run under it (recomputed inner steps).
         weighted: whether tasks have weights: what is compiled here is then what training calls.
+        native: whether the network has native code for its layers, which is built where that repays.
         say: receives a line for every mode while it is measured, if that takes longer than a second.
     """
     cores = threads or available_cores()
@@ -103,7 +113,16 @@ def choose_plan(
     best = _worth_its_threads(seconds)
     milliseconds = {plan.label: 1000 * s for plan, s in seconds.items()}
     best = best._replace(reason=_why(best, milliseconds, execution))
-    if best.mode != "vmap" or direction is not None:
+    if native and compile == "auto" and execution in ("auto", "threads", "loop"):
+        workers = cores if execution != "loop" and batch.size > 1 else 1
+        plan = Plan("threads" if workers > 1 or execution == "threads" else "loop", workers, compile="native")
+        best, remark = _try_native(
+            best, plan, lambda one: measure(one, batch, 1.0, min(seconds.values())), milliseconds, steps, say
+        )
+        remarks.append(remark)
+    if best.compile == "native":
+        pass
+    elif best.mode != "vmap" or direction is not None:
         if compile in ("full", "trace"):
             remark = f"{{compile}}={compile} is for {{execution}}=vmap with a gradient; not used here"
             remarks.append(spell(remark, ("compile", "execution")))
@@ -162,6 +181,34 @@ def _worth_its_threads(seconds: dict[Plan, float]) -> Plan:
         return best
     other = min(steady, key=lambda plan: seconds[plan])
     return best if seconds[other] >= THREADS_GAIN * seconds[best] else other
+
+
+def _try_native(
+    usual: Plan,
+    plan: Plan,
+    measure: Callable[[Plan], float],
+    milliseconds: dict[str, float],
+    steps: int,
+    say: Callable[[str], None] | None,
+) -> tuple[Plan, str]:
+    """Measures native layers, and builds them first where they are missing and the run repays that."""
+    before = milliseconds[usual.label]
+    library = native_library()
+    if library is None:
+        return usual, "layers are torch's: native ones need a C++ compiler, and none was found"
+    built = library.is_file()
+    if steps * before / 1000 * (1 - 1 / NATIVE_SPEEDUP) < (1.0 if built else NATIVE_SECONDS):
+        return usual, ""  # measuring, or building, would take longer than it saves
+    if say is not None and not built:
+        say(f"compiling native layers for this machine, once: about {NATIVE_SECONDS:.0f} s")
+    outcome = native_works()
+    if not outcome.works:
+        return usual, f"layers are torch's, which is slower: {outcome.reason}"
+    milliseconds[plan.label] = 1000 * measure(plan)
+    took, usually = (pace_words(milliseconds[one.label]) for one in (plan, usual))
+    if milliseconds[plan.label] > before:
+        return usual, f"native layers were measured ({took}) and brought nothing"
+    return plan._replace(reason=f"native layers: {took} per meta-step instead of {usually}"), ""
 
 
 def _try_compiled(

@@ -199,12 +199,7 @@ HEADING = {
 
 
 def table(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    """As Markdown, in per cent.
-
-    >>> row = dict.fromkeys(HEADING, {"mean": 0.5, "ci95": 0.01})
-    >>> print(table({"drawings": row}).splitlines()[2][:23])
-    | drawings | 50.0 ± 1.0
-    """
+    """As Markdown, in per cent."""
     lines = [(title, *(interval(row[name], 100) for name in HEADING)) for title, row in rows.items()]
     return markdown(("pictures", *HEADING.values()), lines)
 

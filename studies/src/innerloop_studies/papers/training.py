@@ -17,10 +17,7 @@ from innerloop.training.state import TrainState
 
 
 class Fitted(NamedTuple):
-    """A trained state, None if a loss or the weights were not finite, with the parts behind it.
-
-    The rate of these is a number.
-    """
+    """The parts, their rate a number, and the trained state, None if a loss or weight was not finite."""
 
     parts: Parts
     state: TrainState | None

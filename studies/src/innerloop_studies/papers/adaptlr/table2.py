@@ -24,13 +24,7 @@ SHOTS, QUERIES = 10, 256
 
 
 def floor() -> float:
-    r"""The least error without adaptation, :math:`\pi^2/6 - E\cos^2 x` for x ~ U(−5, 5).
-
-    :math:`E[y^2] = E[a^2]/2 = \pi^2/6` and :math:`E[y|x] = E[a]E[\sin(x+b)] = \cos x`.
-
-    >>> round(floor(), 3)
-    1.172
-    """
+    r"""The least error without adaptation, :math:`\pi^2/6 - E\cos^2 x`, x ~ U(−5, 5), as E[y|x] = cos x."""
     return math.pi**2 / 6 - (0.5 + math.sin(10.0) / 20)
 
 

@@ -103,11 +103,7 @@ def _descend(
 
 
 def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tensor:
-    r"""Query outputs after the head alone has descended on the support set, ``(tests, queries, 1)``.
-
-    The outputs are linear in the head, so :math:`f(X) + K(X,X')\,T_K^{\hat s}(X')(Y'-f(X'))` with the kernel
-    K of the head is exact, whatever the features are.
-    """
+    """Query outputs ``(tests, queries, 1)`` once the head moved; linear in it: its kernel is exact."""
     params = {name: value.double() for name, value in params.items()}
 
     def tangents(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,10 +137,7 @@ def _by_recipe(job: Wide) -> tuple[Tensor, float]:
 def trained_pictures(
     method: str, seed: int, steps: int, episodes: int, filters: int, data: str
 ) -> dict[str, Any]:
-    """What a trained Conv4 answers to the queries of the test tasks, in thousandths, and the accuracy.
-
-    Both methods adapt in the same way: logistic regression on normalised features (C = 3), as Bridge does.
-    """
+    """Conv4's answers in thousandths, and its accuracy: logistic regression (C = 3), as in Bridge."""
     recipe = make_recipe(
         {
             "name": "bridge-agreement",

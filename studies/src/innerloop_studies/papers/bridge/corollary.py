@@ -29,11 +29,7 @@ LOG_DEPTH = (
 
 
 def structure(base: Kernels, tasks: int) -> dict[str, float]:
-    """What Lemmas 4 and 5 speak of, without the common factor K(x,x) of all kernels, their ``scale``.
-
-    >>> structure(Kernels(2 * torch.eye(2), 4 * torch.eye(2)), 2)
-    {'scale': 2.0, 'off': 0.0, 'inverse_gap': 0.0}
-    """
+    """What Lemmas 4 and 5 speak of, without the common factor K(x,x) of all kernels, their ``scale``."""
     scale = float(base.nngp.diagonal().mean())
     ntk, nngp = base.ntk / scale, base.nngp / scale
     different = ~torch.eye(len(ntk), dtype=torch.bool)

@@ -109,11 +109,8 @@ def by_time(draws: list[Draw], kernels: list[KernelFunction]) -> dict[str, list[
 
 
 def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    r""":math:`\Phi'_{ANIL}\Phi_{ANIL}^{-1}(\mathcal Y - G)` and MTL's, every matrix formed in this precision.
-
-    Φ_ANIL = E Θ E is the product of a kernel with matrices whose smallest entries are e^{−λτ‖K‖}: its inverse
-    undoes them, exactly in real numbers, and not at all once they are below the rounding of Θ.
-    """
+    r""":math:`\Phi'_{ANIL}\Phi_{ANIL}^{-1}(\mathcal Y - G)` and MTL's, every matrix in this precision."""
+    # Φ_ANIL = E Θ E: its inverse undoes E, whose entries e^{−λτ‖K‖} may be below the rounding of Θ
     x, y = stack(one.train.x_support), stack(one.train.y_support).to(dtype)
     points = torch.cat([stack(one.test.x_query), stack(one.test.x_support)])
     base, cross, own = (
@@ -189,11 +186,7 @@ def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) 
 
 
 def grows(means: list[float]) -> bool:
-    """Whether a curve rises in all intervals but at most one, and overall by 2 %.
-
-    >>> grows([1.0, 2.0, 3.0]), grows([2.0, 1.0, 3.0, 4.0]), grows([2.0, 1.0, 1.5, 1.8])
-    (True, True, False)
-    """
+    """Whether a curve rises in all intervals but at most one, and overall by 2 %."""
     rises = sum(b > a for a, b in itertools.pairwise(means))
     return rises >= len(means) - 2 and means[-1] > 1.02 * means[0]
 

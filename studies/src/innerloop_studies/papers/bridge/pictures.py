@@ -132,10 +132,7 @@ class PictureRun(NamedTuple):
 
 
 class Watch:
-    """Processor seconds of this process, without those in which it was :meth:`paused`.
-
-    Not the clock on the wall: two runs and whatever else is going on share the machine.
-    """
+    """Processor seconds of this process, less those :meth:`paused`: other runs share the clock."""
 
     def __init__(self) -> None:
         self.start, self.elsewhere = time.process_time(), 0.0
@@ -221,10 +218,7 @@ def carry_out(works: Sequence[Work], say: Say) -> dict[Work, PictureRun]:
 
 
 def settings_of(work: Work) -> dict[str, Any]:
-    """What a run is given: all that its results depend on.
-
-    It is judged with the shots of its recipe, and one where the network serves any number.
-    """
+    """All that a run's results depend on; judged with its recipe's shots, and with one if it serves any."""
     recipe = recipe_for(work)
     shots = [recipe.eval.shots or recipe.tasks.shots] + [1] * (work.method in ANY_SHOTS)
     penalties = PENALTIES if work.method == "MTL" else ()
@@ -237,11 +231,7 @@ def mean(run: PictureRun, shots: str) -> float:
 
 
 def percent(accuracy: Interval) -> str:
-    """An accuracy for people, with its interval where there is one.
-
-    >>> percent(Interval(0.7, 0.011, 3)), percent(Interval(0.7, float("nan"), 1))
-    ('70.0 ± 1.1 %', '70.0 %')
-    """
+    """An accuracy for people, with its interval where there is one."""
     spread = f" ± {100 * accuracy.ci95:.1f}" if accuracy.ci95 == accuracy.ci95 else ""
     return f"{100 * accuracy.mean:.1f}{spread} %"
 
@@ -272,12 +262,7 @@ class Difference(NamedTuple):
 
 
 def difference(first: Sequence[PictureRun], second: Sequence[PictureRun], shots: str) -> Difference:
-    """First minus second, task by task.
-
-    >>> run = lambda *scores: PictureRun([], 60.0, 10, 10, 60.0, {"5": list(scores)}, {})
-    >>> str(difference([run(0.6, 0.8)], [run(0.5, 0.7)], "5"))
-    '+10.0 ± 0.0 points over tasks'
-    """
+    """First minus second, task by task."""
     pairs = list(zip(first, second, strict=True))
     gaps = [paired_difference(a.scores[shots], b.scores[shots]).mean for a, b in pairs]
     tasks = paired_difference(_mean_by_task(first, shots), _mean_by_task(second, shots))
@@ -301,16 +286,7 @@ def best_validation(run: PictureRun) -> float:
 def shares_of_time(
     ours: Sequence[PictureRun], theirs: Sequence[PictureRun], slack: float = 0.0
 ) -> list[float | None]:
-    """Per seed, our time to their best validation accuracy (less ``slack`` points) as a share of theirs.
-
-    Theirs is the time at which they have it; ``None`` where we never get there.
-
-    >>> points = lambda *pairs: [{"validation": v, "seconds": s} for v, s in pairs]
-    >>> ours, theirs = points((0.5, 2.0), (0.7, 4.0)), points((0.6, 4.0), (0.7, 8.0))
-    >>> run = lambda curve: PictureRun(curve, 9.0, 2, 2, curve[-1]["seconds"], {}, {})
-    >>> shares_of_time([run(ours)], [run(theirs)])
-    [0.5]
-    """
+    """By seed, our time to their best validation (less ``slack`` points) over theirs, None if never."""
     shares: list[float | None] = []
     for mine, peer in zip(ours, theirs, strict=True):
         there = time_to_reach(mine, best_validation(peer) - slack / 100)
@@ -319,20 +295,12 @@ def shares_of_time(
 
 
 def middle_share(shares: Sequence[float | None]) -> float:
-    """The median over seeds; never counts as infinitely long.
-
-    >>> middle_share([0.5, None, 0.7])
-    0.7
-    """
+    """The median over seeds; never counts as infinitely long."""
     return statistics.median(math.inf if share is None else share for share in shares)
 
 
 def shares_in_words(shares: Sequence[float | None]) -> str:
-    """Shares for people.
-
-    >>> shares_in_words([0.5, None])
-    '0.50, never'
-    """
+    """Shares for people."""
     return ", ".join("never" if share is None else f"{share:.2f}" for share in shares)
 
 

@@ -130,11 +130,7 @@ def _difference_row(
 
 
 def _side(points: float) -> str:
-    """Better than, comparable with, worse than.
-
-    >>> _side(0.4), _side(-3.0)
-    ('comparable with', 'worse than')
-    """
+    """Better than, comparable with, worse than."""
     if abs(points) <= CLOSE:
         return "comparable with"
     return "better than" if points > 0 else "worse than"

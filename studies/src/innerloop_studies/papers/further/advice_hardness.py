@@ -1,9 +1,4 @@
-"""Does the ranking of hard groups that ``innerloop advise`` gives hold after training, on unseen groups?
-
-Half of the groups (alphabets, superclasses) are trained on, the other half are tested, and then they are
-swapped. The ranking by the nearest neighbour of raw pixels is compared with the errors that a trained network
-makes in tasks within a group.
-"""
+"""Does the ranking of hard groups that `innerloop advise` gives hold after training, on unseen groups?"""
 
 import statistics
 from collections.abc import Sequence
@@ -71,10 +66,7 @@ def recipe_of(data: str, method: str, budget: HardnessBudget, seed: int) -> Reci
 
 
 def without_half(source: ImageSource, fold: int) -> ImageSource:
-    """The pictures with half of their groups to train on, the other half to test; fold 1 swaps them.
-
-    Groups with fewer classes than a task needs are left out.
-    """
+    """Half of the groups of enough classes to train on, the other half to test; fold 1 swaps them."""
     assert source.groups is not None
     members = [classes for classes in groups_of(source, "all").values() if len(classes) >= WAYS]
     order = torch.randperm(len(members), generator=torch.Generator().manual_seed(0)).tolist()

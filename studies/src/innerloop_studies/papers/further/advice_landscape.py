@@ -1,9 +1,4 @@
-"""Does the gain that ``innerloop advise`` predicts for linear models hold after training?
-
-Random environments of easy and hard linear tasks (Landscape, §3.2): the gain of MAML over non-adaptive
-learning as the advice estimates it from samples of 64 tasks, beside that of linear models that were trained
-both ways and adapt by one step to new tasks.
-"""
+"""Does the gain that `innerloop advise` predicts hold after training, in random linear environments?"""
 
 import math
 import statistics

@@ -37,10 +37,7 @@ class HeadRun(NamedTuple):
 
 
 class PermutedRun(NamedTuple):
-    """A trained learner on the test tasks, in many orders of their labels.
-
-    ``equal_rows`` are those of the trained last layer in the place of each: another start at test only.
-    """
+    """Test tasks in many orders of their labels; ``equal_rows``: the last layer's mean row everywhere."""
 
     scores: list[list[float]]
     averaged: list[float]

@@ -1,9 +1,4 @@
-"""How much ``inner.lr=auto`` loses against the best of a grid of fixed rates, on problems it was not made on.
-
-Quick Draw and CIFAR-FS with ANIL and a strided Conv4-32: with and without normalisation, 1 and 5 inner
-steps, 5-way 1-shot, and 20-way on Quick Draw; two seeds. Every training run is kept under
-``runs/reproduce-parts``: interrupted, the command goes on where it was.
-"""
+"""How much `inner.lr=auto` loses against the best of a grid of fixed rates, on Quick Draw and CIFAR-FS."""
 
 import os
 import statistics

@@ -1,9 +1,4 @@
-"""What ``inner.lr=auto`` loses on problems that were used neither to find nor to choose its rule.
-
-Omniglot and photographs of Tiny-ImageNet with ANIL and a strided Conv4-32: 1, 3, 5 and 10 inner steps, 1 and
-5 shots, with and without normalisation. Other rules than the one in use are read off between the rates of
-the grid, in hindsight. Every training run is kept under ``runs/reproduce-parts``.
-"""
+"""What `inner.lr=auto` loses on problems that were used neither to find nor to choose its rule."""
 
 import math
 import statistics

@@ -178,14 +178,7 @@ class RateEntry(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """The factor between ``auto``'s rate and the nearest of the grid within one point of the best.
-
-        It is one where ``auto`` itself is that good.
-
-        >>> scores = [0.1] * 4 + [0.495, 0.5, 0.3, 0.2]
-        >>> round(RateEntry(RateProblem("glyphs", 5, "none", 1), scores, 0.48, 0.1).factor, 2)
-        3.0
-        """
+        """From ``auto``'s rate to the nearest of the grid within a point of the best; 1 if ``auto`` is."""
         if self.regret <= MEDIAN:
             return 1.0
         good = [r for r, score in zip(GRID, self.scores, strict=True) if score >= self.best - MEDIAN]
@@ -202,13 +195,7 @@ class RateEntry(NamedTuple):
         return self.between(self.rate * step_divisor(self.case.steps)) if self.case.steps > 1 else self.regret
 
     def between(self, rate: float) -> float:
-        """The regret at a rate, read off between those of the grid.
-
-        >>> scores = [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2]
-        >>> entry = RateEntry(RateProblem("glyphs", 5, "none", 1), scores, 0.5, 0.3)
-        >>> round(entry.between(0.3), 3), round(entry.between(math.sqrt(0.3)), 3)
-        (0.0, 0.05)
-        """
+        """The regret at a rate, read off between those of the grid."""
         known = numpy.interp(math.log(rate), [math.log(r) for r in GRID], self.scores)
         return max(0.0, self.best - float(known))
 

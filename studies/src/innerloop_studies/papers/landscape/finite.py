@@ -58,11 +58,7 @@ def take(env: Environment, which: Tensor) -> Environment:
 
 
 def chunks(draws: int, numbers: int) -> list[int]:
-    """How many draws are computed at once, so that arrays of ``numbers`` for each stay near 16 MB.
-
-    >>> chunks(5, 2**20)
-    [2, 2, 1]
-    """
+    """How many draws are computed at once, so that arrays of ``numbers`` for each stay near 16 MB."""
     size = max(1, 2**21 // numbers)
     return [min(size, draws - start) for start in range(0, draws, size)]
 

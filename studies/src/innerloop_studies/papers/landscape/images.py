@@ -60,10 +60,7 @@ def judge_all(
     seed: int,
     training: tuple[str, float] | None,
 ) -> dict[str, float]:
-    """Accuracy in percent on every kind of ``judged``, before the first step if there is no training.
-
-    All methods meet the same tasks.
-    """
+    """Accuracy in percent on every kind of ``judged``, untrained without ``training``; same tasks for all."""
     parts = parts_of(method, *train, budget, seed, training or BASELINE)
     weights = parts.params, parts.buffers
     if training is not None:

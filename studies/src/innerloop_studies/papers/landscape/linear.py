@@ -81,14 +81,7 @@ def ends(
 
 
 def expected_ends(limits: Tensor, curvature: Tensor, method: str, shots: int, steps: int) -> Tensor:
-    r"""Where SGD is on average after ``steps`` steps from zero, exactly: :math:`w^*(1-(1-\eta c)^t)`.
-
-    Every step has new samples, so that the mean of a gradient is :math:`c(w-w^*)` whatever was drawn before.
-
-    >>> one = torch.ones(1, dtype=F64)
-    >>> expected_ends(one, 20 * one, "nal", 500, 2)    # the rate is 1/40: half of what is left at every step
-    tensor([0.7500], dtype=torch.float64)
-    """
+    r"""Where SGD is on average after ``steps`` steps from zero, exactly: :math:`w^*(1-(1-\eta c)^t)`."""
     rate = NAL_RATE if method == "nal" else maml_rate(shots)
     return limits * (1 - (1 - rate * curvature) ** steps)
 

@@ -96,11 +96,8 @@ def tasks_of(
 
 @functools.lru_cache(maxsize=1)
 def sources_of(scale: str) -> dict[str, ImageSource]:
-    """``learn``: 450 pictures of each training class; ``train``: its other 150; ``test``: unseen classes.
-
-    Oreshkin's split of CIFAR-100 keeps superclasses together: 12 to train on, 4 for validation, 4 to test
-    on. Landscape's 80 training classes are the first two parts. The glyphs are split by alphabet.
-    """
+    """``learn``: 450 pictures of each training class; ``train``: its other 150; ``test``: unseen classes."""
+    # Oreshkin's split keeps superclasses together; Landscape's 80 training classes are its first two parts
     whole = glyphs() if scale == "smoke" else open_source("fc100")
     count, most = 12 if scale == "smoke" else TRAIN_IMAGES, int(whole.counts.min())
     classes = np.concatenate([whole.splits["train"], whole.splits["validation"]])

@@ -85,10 +85,7 @@ def _endless(env: Environment, best: torch.Tensor, tasks: int, draws: int) -> to
 def _drawn(
     env: Environment, best: torch.Tensor, limit: float, inner: int, outer: int, episodes: int, draws: int
 ) -> dict[str, float]:
-    """Quantiles of distances: ``given`` from the optimum of the T tasks drawn, ``whole`` from ``best``.
-
-    Both are optima for a step on ``limit`` samples.
-    """
+    """Quantiles of distances to optima for steps on ``limit`` samples: of the T tasks (``given``), of all."""
     g = torch.Generator().manual_seed(1_000_003 * inner + 1009 * outer + episodes)
     given, whole = [], []
     for count in finite.chunks(draws, TASKS * episodes * DIM**2):

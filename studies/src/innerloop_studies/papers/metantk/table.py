@@ -27,11 +27,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Mean and standard deviation; the latter is not a number for a single run.
-
-    >>> str(spread([60.0, 61.0, 62.0])), str(spread([60.0]))
-    ('61.00 ± 1.00 %', '60.00 %')
-    """
+    """Mean and standard deviation; the latter is not a number for a single run."""
     numbers = list(values)
     return Spread(fmean(numbers), stdev(numbers) if len(numbers) > 1 else math.nan, len(numbers))
 
@@ -102,12 +98,7 @@ def compared(shots: str, ours: Sequence[CaseRun], theirs: Sequence[CaseRun]) -> 
 
 
 def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
-    """First minus second in words: over the same test tasks, and over independent runs.
-
-    >>> run = lambda *scores: CaseRun("metanas", None, {"scores": {"1": list(scores)}})
-    >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
-    '+10.00 points (± 0.00 over tasks)'
-    """
+    """First minus second in words: over the same test tasks, and over independent runs."""
     tasks = paired_difference(_by_task(first, shots), _by_task(second, shots))
     text = f"± {100 * tasks.ci95:.2f} over tasks"
     pairs = list(zip(first, second, strict=False))

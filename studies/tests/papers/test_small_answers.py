@@ -71,7 +71,7 @@ def test_regret_between_rates_and_the_factor_to_a_good_one() -> None:
 
 def test_tables_of_measurements() -> None:
     row = {"penalty": 2.0, "steps": 16, "lr": 0.1, "accuracy": 0.28}
-    said = proximal.table([row | dict.fromkeys(proximal.HEADING, [0.5, -2.0])]).splitlines()[2]
+    said = proximal.table([row | {key: [0.5, -2.0] for key in proximal.HEADING}]).splitlines()[2]
     assert said == "| 2 | 16 of 0.1 | 0.5 … −2 | 0.5 … −2 | 0.5 … −2 | 0.5 … −2 | 28 % |"
-    half = dict.fromkeys(sureness.HEADING, {"mean": 0.5, "ci95": 0.01})
+    half = {key: {"mean": 0.5, "ci95": 0.01} for key in sureness.HEADING}
     assert sureness.table({"drawings": half}).splitlines()[2].startswith("| drawings | 50.0 ± 1.0")

@@ -1,7 +1,9 @@
 """Short training runs inside a reproduction: no run directory, scores on held-out tasks."""
 
+import itertools
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from innerloop.choose.rates import advice_for
 from innerloop.core.errors import NonFiniteError
@@ -21,6 +23,11 @@ class Fitted(NamedTuple):
 
     parts: Parts
     state: TrainState | None
+
+
+def combined(**choices: Sequence[Any]) -> list[dict[str, Any]]:
+    """Jobs with every combination of the choices, the last of which changes first."""
+    return [dict(zip(choices, job, strict=True)) for job in itertools.product(*choices.values())]
 
 
 def plan_for(recipe: Recipe) -> Plan:

@@ -39,9 +39,7 @@ def structure(base: Kernels, tasks: int) -> dict[str, float]:
 
 def residual_spectra(x: Tensor, tasks: int, depths: list[int]) -> dict[str, list[dict[str, float]]]:
     """By network and depth."""
-    return {
-        name: [structure(network_kernel(name, depth)(x, x), tasks) for depth in depths] for name in RESIDUAL
-    }
+    return {name: [structure(network_kernel(name, d)(x, x), tasks) for d in depths] for name in RESIDUAL}
 
 
 def spectra_rows(depths: list[int], structures: dict[str, list[dict[str, float]]], x: Tensor) -> list[Row]:
@@ -49,10 +47,9 @@ def spectra_rows(depths: list[int], structures: dict[str, list[dict[str, float]]
     rows = [_factor_row(depths, structures["residual"], x)]
     for name, words in RESIDUAL.items():
         off = structures[name][-1]["off"]
-        slope = log_slope(
-            [float(d) for d in depths[-3:]], [one["inverse_gap"] for one in structures[name][-3:]]
-        )
-        holds, why = name != "residual-prenorm", "" if name != "residual-prenorm" else LOG_DEPTH
+        gaps = [one["inverse_gap"] for one in structures[name][-3:]]
+        slope, holds = log_slope([float(d) for d in depths[-3:]], gaps), name != "residual-prenorm"
+        why = "" if holds else LOG_DEPTH
         rows += [
             row(
                 f"Corollary 1.1, {words}: Θ between different inputs over Θ(x,x) → ¼",
@@ -98,10 +95,8 @@ def residual_gaps(tasks: list[Any]) -> dict[str, list[MeanError]]:
     """‖F_ANIL − F_MTL‖ at λτ = 0 and ŝ = 1, by network and depth."""
 
     def gap(name: str, depth: int) -> MeanError:
-        kernel, settings = network_kernel(name, depth), (Descent(0.0), Descent(1.0))
-        return mean_error(
-            [mtl_anil_gap(kernel, *pair, inner=settings[0], test_descent=settings[1]) for pair in tasks]
-        )
+        kernel, inner, test = network_kernel(name, depth), Descent(0.0), Descent(1.0)
+        return mean_error([mtl_anil_gap(kernel, *pair, inner=inner, test_descent=test) for pair in tasks])
 
     return {name: [gap(name, depth) for depth in DEEP] for name in RESIDUAL}
 

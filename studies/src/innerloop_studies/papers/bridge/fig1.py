@@ -37,6 +37,7 @@ TIMES = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
 DEPTH = 10
 """Where λτ is varied."""
 LEMMA = "t = ∞, no split (Lemma 1)"
+Gaps = dict[str, list[MeanError]]
 
 
 class Variant(NamedTuple):
@@ -97,15 +98,10 @@ def vary(name: str, time: float, one: Draw, kernel: KernelFunction) -> Tensor:
     )
 
 
-def by_time(draws: list[Draw], kernels: list[KernelFunction]) -> dict[str, list[MeanError]]:
+def by_time(draws: list[Draw], kernels: list[KernelFunction]) -> Gaps:
     """Means over draws by variant and λτ; each draw has its kernel."""
-    return {
-        name: [
-            mean_error([vary(name, time, one, kernel) for one, kernel in zip(draws, kernels, strict=True)])
-            for time in TIMES
-        ]
-        for name in VARIANTS
-    }
+    pairs = list(zip(draws, kernels, strict=True))
+    return {n: [mean_error([vary(n, t, *pair) for pair in pairs]) for t in TIMES] for n in VARIANTS}
 
 
 def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -123,10 +119,8 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
     phi = anil_kernel_without_split(base.ntk, base.nngp, n, Descent(time))
     prime = anil_cross_kernel(cross.ntk, cross.nngp, blocks, left)
     mtl = mtl_cross_kernel(cross.ntk, cross.nngp, blocks)
-    return (
-        prime @ torch.linalg.inv(phi) @ times_rows(left, y),
-        mtl @ torch.linalg.inv(mtl_kernel(base.ntk, base.nngp, n)) @ y,
-    )
+    plain = mtl_kernel(base.ntk, base.nngp, n)
+    return prime @ torch.linalg.inv(phi) @ times_rows(left, y), mtl @ torch.linalg.inv(plain) @ y
 
 
 def cancellation(kernel: KernelFunction, one: Draw) -> float:
@@ -141,7 +135,7 @@ def kept(kernel: KernelFunction, one: Draw) -> KernelFunction:
     return tabulated(kernel, torch.cat([stack(part) for part in samples]))
 
 
-def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) -> list[Row]:
+def depth_rows(gaps: Gaps, five: list[float], draws: int) -> list[Row]:
     """Theorem 1's 1/L, for shared and for independent heads."""
     shared, apart = ([g.mean for g in gaps[heads]] for heads in ("shared", "independent"))
     slope, apart_slope = (log_slope([float(d) for d in DEPTHS], gap) for gap in (shared, apart))
@@ -203,7 +197,7 @@ def time_row(what: str, means: list[float], expected: bool = False, reason: str 
     )
 
 
-def time_rows(by_time: dict[str, list[MeanError]], off: float) -> list[Row]:
+def time_rows(by_time: Gaps, off: float) -> list[Row]:
     """Lemma 1 itself, then the variants; none of them is recorded as growing from λτ = 0 on."""
     lemma = row(
         "at t = ∞ the gap grows with λτ (Figure 1, right)",
@@ -299,12 +293,12 @@ def _printed_row(what: str, means: list[float]) -> Row:
 
 def drawn_panels(drawn: dict[str, Any]) -> list[Panel]:
     """The same two panels as with analytic kernels."""
-    by_depth = line("empirical kernels", DEPTHS, [one.mean for one in drawn["by_depth"]])
-    lines = [
-        line(name, PRINTED_TIMES[: len(gaps)], [one.mean for one in gaps])
-        for name, gaps in drawn["by_time"].items()
-    ]
-    width = drawn["width"]
+    by_depth, width = (
+        line("empirical kernels", DEPTHS, [one.mean for one in drawn["by_depth"]]),
+        drawn["width"],
+    )
+    means = {name: [one.mean for one in gaps] for name, gaps in drawn["by_time"].items()}
+    lines = [line(name, PRINTED_TIMES[: len(gaps)], gaps) for name, gaps in means.items()]
     return [
         loglog("depth L", f"‖F_ANIL − F_MTL‖, λτ = 0, width {width}", [by_depth]),
         panel("λτ", f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {width}", lines, log_y=True),
@@ -323,8 +317,7 @@ def run(scale: str, say: Say) -> Reproduction:
     apart = [depth_gaps(mlp_kernel(depth), tasks[:few], heads="independent") for depth in DEPTHS]
     gaps = {"shared": [mean_error(v) for v in by_draw], "independent": [mean_error(v) for v in apart]}
     five = [mean_error(values[:5]).mean for values in by_draw]
-    shown = [f"L={d}: {g.mean:.2f}" for d, g in zip(DEPTHS, gaps["shared"], strict=True)]
-    say("by depth: " + ", ".join(shown))
+    say("by depth: " + ", ".join(f"L={d}: {g.mean:.2f}" for d, g in zip(DEPTHS, gaps["shared"], strict=True)))
     residual = residual_gaps([(one.train, one.test) for one in tasks[:few]])
     times = by_time(tasks[:few], [kept(mlp_kernel(DEPTH), one) for one in tasks[:few]])
     off = cancellation(mlp_kernel(DEPTH), tasks[0])
@@ -343,10 +336,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "cancellation": off,
         "paper": {**drawn, **plain},
     }
-    figures = {
-        "bridge-fig1": _figure(gaps, times, residual),
-        "bridge-fig1-paper": panels_figure(drawn_panels(drawn)),
-    }
+    paper = panels_figure(drawn_panels(drawn))
+    figures = {"bridge-fig1": _figure(gaps, times, residual), "bridge-fig1-paper": paper}
     protocol = {
         "draws": f"{draws} for the depths with shared heads, {few} for independent heads, residual networks "
         f"and λτ, {drawn['draws']} for empirical kernels, a network each",
@@ -360,13 +351,11 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, figures, data, protocol)
 
 
-def _plain(gaps: dict[str, list[MeanError]]) -> dict[str, list[dict[str, float]]]:
+def _plain(gaps: Gaps) -> dict[str, list[dict[str, float]]]:
     return {name: [one._asdict() for one in each] for name, each in gaps.items()}
 
 
-def _figure(
-    gaps: dict[str, list[MeanError]], times: dict[str, list[MeanError]], residual: dict[str, list[MeanError]]
-) -> Any:
+def _figure(gaps: Gaps, times: Gaps, residual: Gaps) -> Any:
     def curve(name: str, x: list[Any], each: list[MeanError]) -> Line:
         return line(name, x, [g.mean for g in each], [g.error for g in each])
 
@@ -374,13 +363,9 @@ def _figure(
     by_depth = [curve(f"{heads} heads", DEPTHS, each) for heads, each in gaps.items()]
     by_depth += [curve(RESIDUAL[name], DEEP, each) for name, each in residual.items()]
     by_depth.append(line("∝ 1/L", DEPTHS, [first * DEPTHS[0] / d for d in DEPTHS]))
-    lines = [curve(name, TIMES, each) for name, each in times.items()]
-    return panels_figure(
-        [
-            loglog("depth L", "‖F_ANIL − F_MTL‖, λτ = 0", by_depth),
-            panel("λτ", f"‖F_ANIL − F_MTL‖, L = {DEPTH}, shared heads", lines, log_y=True),
-        ]
-    )
+    lines, gap = [curve(name, TIMES, each) for name, each in times.items()], "‖F_ANIL − F_MTL‖"
+    by_time = panel("λτ", f"{gap}, L = {DEPTH}, shared heads", lines, log_y=True)
+    return panels_figure([loglog("depth L", f"{gap}, λτ = 0", by_depth), by_time])
 
 
 def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:

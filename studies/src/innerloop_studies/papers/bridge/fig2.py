@@ -25,12 +25,11 @@ FASTEST, BEST = 11.0, 3.6
 
 def works(scale: str) -> list[Work]:
     """MTL at every length and batch (as many pictures in all for every batch), and MetaOptNet; one seed."""
-    sizes = [
-        (length / (batch or 1) if scale != "paper" else length, batch)
+    ours = [
+        Work(scale, "cifar-fs", "MTL", 0, length / (batch or 1) if scale != "paper" else length, batch)
         for batch, lengths in SIZES[scale].items()
         for length in lengths
     ]
-    ours = [Work(scale, "cifar-fs", "MTL", 0, *size) for size in sizes]
     return [*ours, Work(scale, "cifar-fs", "MetaOptNet", 0)]
 
 

@@ -6,6 +6,7 @@ from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.further import head_starts as starts
 from innerloop_studies.papers.further.head_starts import WAYS, HeadRun, Setting
+from innerloop_studies.papers.training import combined
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
 
@@ -28,10 +29,10 @@ def run(scale: str, say: Say) -> Reproduction:
     """Trains ANIL from each start on the same episodes, and compares them task by task."""
     setting, seeds = SETTINGS[scale], SEEDS[scale]
     runs: dict[str, list[HeadRun]] = {start: [] for start in STARTS}
-    jobs = [{"setting": setting, "start": start, "seed": seed} for seed in range(seeds) for start in STARTS]
+    jobs = combined(setting=[setting], seed=range(seeds), start=STARTS)
     for job, value in zip(jobs, compute_parts(NAME, VERSION, starts.judged, jobs), strict=True):
         one = HeadRun(*value)
-        runs[str(job["start"])].append(one)
+        runs[job["start"]].append(one)
         say(f"{job['start']}, seed {job['seed']}: {statistics.fmean(one.scores):.3f}")
     rows = _identities(runs) + ([] if scale == "smoke" else [_drop(runs, scale)])
     intervals = "95 % over test tasks and seeds together, paired by task"
@@ -45,9 +46,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _identities(runs: dict[str, list[HeadRun]]) -> list[Row]:
     """What must hold however little was trained."""
-    shares = [
-        (score, WAYS * starts.TEST_QUERIES) for each_run in runs["learned"] for score in each_run.scores
-    ]
+    answers = WAYS * starts.TEST_QUERIES
+    shares = [(score, answers) for each_run in runs["learned"] for score in each_run.scores]
     moved = {start: max(each_run.moved for each_run in runs[start]) for start in STARTS}
     return [
         counts_row(shares),
@@ -63,9 +63,8 @@ def _identities(runs: dict[str, list[HeadRun]]) -> list[Row]:
 def _drop(runs: dict[str, list[HeadRun]], scale: str) -> Row:
     learned, frozen = ([score for each_run in runs[start] for score in each_run.scores] for start in STARTS)
     gap = paired_difference(frozen, learned)
-    seeds = [
-        statistics.fmean(b.scores) - statistics.fmean(a.scores) for a, b in zip(*runs.values(), strict=True)
-    ]
+    pairs = zip(*runs.values(), strict=True)
+    seeds = [statistics.fmean(b.scores) - statistics.fmean(a.scores) for a, b in pairs]
     return row(
         "ANIL with a frozen head has no performance drop",
         "no performance drop",

@@ -318,19 +318,13 @@ def smoke_counts(runs: Runs) -> Row:
 def protocol(scale: str) -> dict[str, Any]:
     """What a reader needs to judge the numbers."""
     size = SIZES[scale]
-    if scale == "paper":
-        training = (
-            "the shipped recipes with the published settings, ResNet-12 (MAML, ANIL and ProtoNet: Conv4-64; "
-            "R2D2: its own network)"
-        )
-    else:
-        training = (
-            "one network for all, a strided Conv4; RAdam, cosine schedule, no augmentation; each method"
-        )
-        training += " has its own rate, batch and number of steps (the recipes cifar-fs-…-cpu)"
     return {
         "data": "embedded glyphs" if scale == "smoke" else "CIFAR-FS and FC100, made of CIFAR-100, 32×32",
-        "training": training,
+        "training": "the shipped recipes with the published settings, ResNet-12 (MAML, ANIL and ProtoNet: "
+        "Conv4-64; R2D2: its own network)"
+        if scale == "paper"
+        else "one network for all, a strided Conv4; RAdam, cosine schedule, no augmentation; each method has "
+        "its own rate, batch and number of steps (the recipes cifar-fs-…-cpu)",
         "seeds": SEEDS[scale],
         "model selection": f"best of the validations, {size.validation_tasks} tasks each",
         "judged": f"{size.tests} test tasks, the same for every method and seed",

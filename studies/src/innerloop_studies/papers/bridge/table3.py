@@ -25,14 +25,10 @@ _ONE_NETWORK = "R2D2 was published with a smaller network than MTL's; here both 
 _SHORT = "one small network for all, trained for minutes"
 # what was found at `cpu` where it is not what Bridge found, and what may be the reason
 OTHERWISE: dict[tuple[str, str, str], str] = {
-    ("cifar-fs", "5", "R2D2"): _ONE_NETWORK,
-    ("cifar-fs", "1", "R2D2"): _ONE_NETWORK,
-    ("cifar-fs", "5", "RFS"): _SHORT,
-    ("cifar-fs", "1", "RFS"): _SHORT,
+    **{("cifar-fs", shots, "R2D2"): _ONE_NETWORK for shots in ("5", "1")},
+    **{(data, shots, "RFS"): _SHORT for data in TITLES for shots in ("5", "1")},
     ("cifar-fs", "1", "ProtoNet"): _SHORT,
-    ("fc100", "5", "RFS"): _SHORT,
     ("fc100", "1", "MetaOptNet"): _SHORT,
-    ("fc100", "1", "RFS"): _SHORT,
 }
 Table = dict[tuple[str, str], dict[str, list[PictureRun]]]
 """Runs by benchmark and shots, then by method, in the order of seeds."""
@@ -40,15 +36,12 @@ Table = dict[tuple[str, str], dict[str, list[PictureRun]]]
 
 def works(scale: str) -> list[Work]:
     """CIFAR-FS with all methods and seeds; FC100 with three methods and one seed (``paper``: all seeds)."""
-    whole = [
-        Work(scale, "cifar-fs", method, seed) for method in pictures.METHODS for seed in range(SEEDS[scale])
-    ]
+    seeds = range(SEEDS[scale])
+    whole = [Work(scale, "cifar-fs", method, seed) for method in pictures.METHODS for seed in seeds]
     if scale == "smoke":
         return whole
-    seeds = SEEDS[scale] if scale == "paper" else 1
-    return whole + [
-        Work(scale, "fc100", method, seed, normalised=False) for method in FEW for seed in range(seeds)
-    ]
+    few = seeds if scale == "paper" else [0]
+    return whole + [Work(scale, "fc100", method, seed, normalised=False) for method in FEW for seed in few]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -118,15 +111,11 @@ def _difference_row(
     where: str, cell: tuple[str, str], method: str, gap: pictures.Difference, scale: str
 ) -> Row:
     """Whether MTL is better, comparable or worse than a method, as published."""
-    published = PUBLISHED[cell]["MTL"] - PUBLISHED[cell][method]
-    holds = _side(published) == _side(gap.points)
-    key = (*cell, method)
+    published, key = PUBLISHED[cell]["MTL"] - PUBLISHED[cell][method], (*cell, method)
+    what, holds = f"{where}: MTL is {_side(published)} {method}", _side(published) == _side(gap.points)
     expected = not (scale == "cpu" and key in OTHERWISE)
-    why = f"comparable is within {CLOSE:g} point; paired over the same test tasks"
-    what = f"{where}: MTL is {_side(published)} {method}"
-    return row(
-        what, f"{published:+.1f} points", str(gap), holds, expected=expected, reason=OTHERWISE.get(key, why)
-    )
+    why = OTHERWISE.get(key, f"comparable is within {CLOSE:g} point; paired over the same test tasks")
+    return row(what, f"{published:+.1f} points", str(gap), holds, expected=expected, reason=why)
 
 
 def _side(points: float) -> str:

@@ -30,9 +30,8 @@ def run(scale: str, say: Say) -> Reproduction:
     by_method = {m: [one for work, one in runs.items() if work.method == m] for m in BOTH}
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(by_method, shots, scale)
     kept = ("curve", "seconds", "best_seconds", "best_step", "steps")
-    data = {
-        m: {"runs": [{k: getattr(one, k) for k in kept} for one in some]} for m, some in by_method.items()
-    }
+    plain = {m: [{k: getattr(one, k) for k in kept} for one in some] for m, some in by_method.items()}
+    data = {method: {"runs": some} for method, some in plain.items()}
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, pictures.protocol(scale))
 
 

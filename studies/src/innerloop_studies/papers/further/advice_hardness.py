@@ -22,6 +22,7 @@ from innerloop.tasks.episodes import Kind
 from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.hard_groups import group_errors, groups_of
 from innerloop.training.execution.plan import Plan
+from innerloop_studies.papers.training import combined
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -77,9 +78,7 @@ def without_half(source: ImageSource, fold: int) -> ImageSource:
     return source._replace(splits={"train": train, "validation": test, "test": test})
 
 
-def errors_of(
-    data: str, method: str, fold: int, seed: int, budget: HardnessBudget
-) -> tuple[dict[str, float], dict[str, float]]:
+def errors_of(data: str, method: str, fold: int, seed: int, budget: HardnessBudget) -> Fold:
     """Errors within every group that was not trained on: of raw pixels before training, and of a network."""
     recipe = recipe_of(data, method, budget, seed)
     pictures = without_half(build_data(recipe).pictures, fold)
@@ -112,13 +111,7 @@ FOLDS = (0, 1)
 def run(scale: str, say: Say) -> Reproduction:
     """Every run is kept; two at a time."""
     budget, seeds = SIZES[scale]
-    jobs: list[dict[str, Any]] = [
-        {"data": data, "method": method, "fold": fold, "seed": seed, "budget": budget}
-        for data in DATA[scale]
-        for method in METHODS
-        for seed in range(seeds)
-        for fold in FOLDS
-    ]
+    jobs = combined(data=DATA[scale], method=[*METHODS], seed=range(seeds), fold=FOLDS, budget=[budget])
     by_kind: dict[tuple[str, str], list[Fold]] = {}
     for job, errors in zip(jobs, compute_parts(NAME, VERSION, errors_of, jobs), strict=True):
         by_kind.setdefault((job["data"], job["method"]), []).append(errors)
@@ -134,9 +127,9 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     rows = [_row(*key, some, scale) for key, some in by_kind.items()]
     panels = [_panel(f"{data}, {method}", some) for (data, method), some in by_kind.items()]
+    names = ("before", "trained")
     kept = {
-        " ".join(key): [{"before": before, "trained": after} for before, after in some]
-        for key, some in by_kind.items()
+        " ".join(key): [dict(zip(names, one, strict=True)) for one in some] for key, some in by_kind.items()
     }
     figures = {NAME: panels_figure(panels, columns=2, width=3.6, height=3.0)}
     return Reproduction(rows, figures, {"errors": kept}, protocol)

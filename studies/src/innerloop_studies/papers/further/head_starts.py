@@ -85,8 +85,7 @@ def permuted(setting: Setting, start: str, seed: int, orders: int) -> PermutedRu
 
 def stated(setting: Setting, seeds: int) -> dict[str, Any]:
     """For protocols."""
-    told = {"ways": WAYS, "test queries per class": TEST_QUERIES, "seeds": seeds}
-    return {**setting._asdict(), **told}
+    return {**setting._asdict(), "ways": WAYS, "test queries per class": TEST_QUERIES, "seeds": seeds}
 
 
 NET = "strided Conv4-32, norm=transductive, tasks per meta-step: 2"

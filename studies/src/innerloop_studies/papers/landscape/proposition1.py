@@ -4,7 +4,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from innerloop.report.plots.panels import Line, line, panels_figure
+from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.landscape.forms import (
     adapted_curvature,
     compare,
@@ -62,17 +62,12 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _lemma_row(env: Environment, draws: int) -> Row:
     one = finite.take(env, torch.zeros(draws, dtype=torch.long))
-    left = (
-        torch.eye(DIM, dtype=F64)
-        - RATE * finite.task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
-    )
-    off = standard_errors_off(
-        left @ one.covariances @ left, adapted_curvature(env.covariances[:1], RATE, SHOTS)[0]
-    )
-    said = f"{off:.1f} standard errors off at most, in {DIM**2} entries"
-    return row(
-        "Lemma 2 (A.1): E[P̂ΣP̂] = Q⁽ᵐ⁾", "equal", said, off < SURE, reason=f"{draws} draws of m samples"
-    )
+    gram = finite.task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
+    left = torch.eye(DIM, dtype=F64) - RATE * gram
+    expected = adapted_curvature(env.covariances[:1], RATE, SHOTS)[0]
+    off = standard_errors_off(left @ one.covariances @ left, expected)
+    said, why = f"{off:.1f} standard errors off at most, in {DIM**2} entries", f"{draws} draws of m samples"
+    return row("Lemma 2 (A.1): E[P̂ΣP̂] = Q⁽ᵐ⁾", "equal", said, off < SURE, reason=why)
 
 
 def _simulated(env: Environment, w: Tensor, draws: int) -> Tensor:
@@ -155,10 +150,9 @@ def _two_tasks_row() -> Row:
     """Eq. 9."""
     one, eye = torch.ones(10, dtype=F64), torch.eye(10, dtype=F64)
     exact = compare(torch.stack([0.1 * eye, eye]), torch.stack([one, -one]), lr=1.0, shots=500)
-    with_factor = two_tasks(2 * 10**0.5, 0.1, 1.0, dim=10, lr=1.0, shots=500)[0]
-    printed = float(with_factor) / 10  # D²/4 is 10 for optima 1 and −1 in ten dimensions
-    known = float(exact.nal.risk)
-    said = f"{known:.4f}; times ‖w₁* − w₂*‖²/4 eq. 9 gives {float(with_factor):.4f}"
+    with_factor = float(two_tasks(2 * 10**0.5, 0.1, 1.0, dim=10, lr=1.0, shots=500)[0])
+    printed, known = with_factor / 10, float(exact.nal.risk)  # D²/4 is 10 for optima 1, −1 in ten dimensions
+    said = f"{known:.4f}; times ‖w₁* − w₂*‖²/4 eq. 9 gives {with_factor:.4f}"
     return row(
         "eq. 9 (§3.1): NAL's excess risk of two tasks, d = 10, optima 1 and −1",
         round(printed, 4),
@@ -186,22 +180,15 @@ def _samples_needed(values: Tensor) -> float:
     """Samples with which the gain over 1 is half of what 200 per effective direction bring."""
     grid = torch.logspace(0, 4, 801, dtype=F64)
     gains = _gains(values, grid) - 1
-    target = (
-        float(
-            _gains(values, values.new_tensor([200.0 * float(effective_dimension(torch.diag(values)))]))[0] - 1
-        )
-        / 2
-    )
+    enough = values.new_tensor([200.0 * float(effective_dimension(torch.diag(values)))])
+    target = float(_gains(values, enough)[0] - 1) / 2
     return float(grid[int((gains < target).sum())])
 
 
 def _remark_row(needed: dict[str, float]) -> Row:
     few, many, strong = needed.values()
-    dims = [float(effective_dimension(torch.diag(values))) for values in _spectra().values()]
-    said = ", ".join(
-        f"{name} (effective dimension {d:.3g}): {m:.0f}"
-        for (name, m), d in zip(needed.items(), dims, strict=True)
-    )
+    dims = {name: float(effective_dimension(torch.diag(values))) for name, values in _spectra().items()}
+    said = ", ".join(f"{name} (effective dimension {dims[name]:.3g}): {m:.0f}" for name, m in needed.items())
     return row(
         "Remark 1 (§3.1): the samples that a gain needs follow the effective dimension tr Σ/‖Σ‖, not d",
         "m is reduced accordingly",
@@ -230,8 +217,6 @@ def _footnote_row() -> Row:
 
 def _figure() -> Figure:
     grid = torch.logspace(0.5, 4, 60, dtype=F64)
-    curves: list[Line] = [
-        line(name, grid.tolist(), _gains(values, grid).tolist()) for name, values in _spectra().items()
-    ]
+    curves = [line(name, grid.tolist(), _gains(s, grid).tolist()) for name, s in _spectra().items()]
     one = loglog("samples m of the step", "gain of MAML over NAL", curves)
     return panels_figure([one], columns=1, width=5.4)

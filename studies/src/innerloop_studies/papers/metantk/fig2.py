@@ -53,16 +53,11 @@ def cases(scale: str) -> list[SearchCase]:
 
 def _released_rows() -> list[Row]:
     """What can be told of the twelve released cells without training any."""
-    sizes = {
-        (data, cells): fmean(
-            count_parameters(
-                cell_network(3, 84, classes, genotype=f"metantk-{data}-{cells}-{number}", cells=cells)
-            )
-            for number in (1, 2, 3)
-        )
-        / 1e6
-        for data, cells, classes in SIZES
-    }
+    sizes = {}
+    for data, cells, classes in SIZES:
+        names = [f"metantk-{data}-{cells}-{number}" for number in (1, 2, 3)]
+        counted = [count_parameters(cell_network(3, 84, classes, genotype=n, cells=cells)) for n in names]
+        sizes[data, cells] = fmean(counted) / 1e6
     printed = {(data, cells): size for (data, cells, _), size in SIZES.items()}
     counts = operators([cell for name, cell in PUBLISHED.items() if name.startswith("metantk-")])
     most = counts.most_common(1)[0]
@@ -89,9 +84,8 @@ def operators(cells: Sequence[Genotype]) -> Counter[str]:
 
 def agreement(one: Genotype, other: Genotype) -> float:
     """Share of edges, operator and source and target, that two cells have in common."""
-    shared = [
-        len(set(a) & set(b)) for kinds in zip(one, other, strict=True) for a, b in zip(*kinds, strict=True)
-    ]
+    nodes = [pair for kinds in zip(one, other, strict=True) for pair in zip(*kinds, strict=True)]
+    shared = [len(set(a) & set(b)) for a, b in nodes]
     return sum(shared) / (2 * len(shared))
 
 
@@ -104,20 +98,9 @@ def by_chance(pairs: int = CHANCE) -> float:
 
 def _drawn_row(pictures: Mapping[str, Sequence[Any]], cells: Mapping[str, Genotype]) -> Row:
     """Whether every operator of every cell stands in its picture, once."""
-    told = {
-        name: Counter(
-            word
-            for cell in picture
-            for arrow in cell["arrows"]
-            for word in arrow["words"].split("\n")
-            if word
-        )
-        for name, picture in pictures.items()
-    }
-    right = [told[name] == operators([cell]) for name, cell in cells.items()]
-    return row(
-        "pictures show every edge of a cell with its operator",
-        "12 edges",
-        f"{sum(right)} of {len(right)} do",
-        all(right),
-    )
+    right = []
+    for name, cell in cells.items():
+        words = [arrow["words"].split("\n") for one in pictures[name] for arrow in one["arrows"]]
+        right.append(Counter(word for some in words for word in some if word) == operators([cell]))
+    what, said = "pictures show every edge of a cell with its operator", f"{sum(right)} of {len(right)} do"
+    return row(what, "12 edges", said, all(right))

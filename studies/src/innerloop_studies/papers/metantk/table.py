@@ -78,11 +78,8 @@ Runs = Mapping[SearchCase, CaseRun]
 
 def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
     """The runs of a method, in the order of seeds."""
-    return [
-        run
-        for case, run in runs.items()
-        if case.method == method and case.data == data and (case.cells == cells or method == "RFS")
-    ]
+    chosen = {case: run for case, run in runs.items() if (case.method, case.data) == (method, data)}
+    return [run for case, run in chosen.items() if case.cells == cells or method == "RFS"]
 
 
 def tables_of(runs: Runs, methods: Sequence[str]) -> dict[tuple[str, int], dict[str, Line]]:
@@ -120,12 +117,8 @@ def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[
         scores = " / ".join(str(value) for value in line.accuracy.values())
         return f"{scores} ({line.parameters / 1e6:.3f} M parameters{cost})"
 
-    above = [
-        value.mean > floor[shots]
-        for line in lines.values()
-        for shots, value in line.accuracy.items()
-        if shots in floor
-    ]
+    pairs = [pair for line in lines.values() for pair in line.accuracy.items()]
+    above = [value.mean > floor[shots] for shots, value in pairs if shots in floor]
     words = ", ".join(f"{value} % with {shots}" for shots, value in floor.items())
     return row(
         f"{where}: accuracies, all above raw pixels' nearest neighbour ({words} shots)",
@@ -168,12 +161,7 @@ def smoke_rows(runs: Runs) -> list[Row]:
 def figure_of(lines: Mapping[str, Line], title: str) -> Figure:
     """A bar for every method, with its standard deviation; a panel for every number of shots."""
     shots = list(next(iter(lines.values())).accuracy)
-    groups = {
-        f"{n}-shot": {
-            method: (line.accuracy[n].mean, line.accuracy[n].deviation) for method, line in lines.items()
-        }
-        for n in shots
-    }
+    groups = {f"{n}-shot": {m: line.accuracy[n][:2] for m, line in lines.items()} for n in shots}
     return bars_figure(groups, title)
 
 

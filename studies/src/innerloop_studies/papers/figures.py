@@ -91,8 +91,10 @@ def _dots(panel: Axes, plane: Plane) -> None:
         x, y = zip(*places, strict=True)
         panel.scatter(x, y, c=colour, marker=marker, label=f"{name} tasks' optima", **style)
     style = {"edgecolors": "white", "linewidths": 1.0, "zorder": 5}
-    for name, (x, y), marker, size in (("NAL", plane["nal"], "s", 95), ("MAML", plane["maml"], "*", 210)):
-        panel.scatter([x], [y], c=INKS[name], marker=marker, s=size, label=f"{name} starts here", **style)
+    for name, at, marker, size in (("NAL", plane["nal"], "s", 95), ("MAML", plane["maml"], "*", 210)):
+        panel.scatter(
+            at[:1], at[1:], c=INKS[name], marker=marker, s=size, label=f"{name} starts here", **style
+        )
 
 
 def bars_figure(

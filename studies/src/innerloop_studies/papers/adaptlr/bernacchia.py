@@ -7,15 +7,8 @@ from torch import Tensor
 
 from innerloop.theory.rate.forms import minimise
 
-QUADRATIC: dict[str, Any] = {
-    "tasks": {
-        "family": "bernacchia-quadratic",
-        "shots": 30,
-        "queries": 2,
-        "settings": {"dim": 1, "sigma": 1.0, "nu": 0.5, "mean": 0.0},
-    },
-    "model": {"hidden": [60]},
-}
+_FAMILY = {"family": "bernacchia-quadratic", "settings": {"dim": 1, "sigma": 1.0, "nu": 0.5, "mean": 0.0}}
+QUADRATIC: dict[str, Any] = {"tasks": {**_FAMILY, "shots": 30, "queries": 2}, "model": {"hidden": [60]}}
 TASKS = 3
 JUDGED = {"shots": 20, "queries": 50}
 LOSS = "half-mse"

@@ -27,7 +27,8 @@ def run(scale: str, say: Say) -> Reproduction:
     data = {name: _case(*laws, tasks, seed=i) for i, (name, laws) in enumerate(CASES.items())}
     for name, case in data.items():
         say(f"{name}: least mean distance at α = {case['nearest']:.4g}, α*_lim = {case['limit']:.4g}")
-    rows, panels = ([one for case in data.items() for one in of(*case)] for of in (_rows, _panels))
+    rows = [one for case in data.items() for one in _rows(*case)]
+    panels = [one for case in data.items() for one in _panels(*case)]
     protocol = {"tasks": tasks, "newcomers": 20, "samples": SAMPLES, "seeds": "0, 1, 2 (one draw each)"}
     return Reproduction(rows, {"adaptlr-fig1": panels_figure(panels)}, data, protocol)
 

@@ -94,19 +94,10 @@ def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> dict[s
     def at(rate: float) -> float:
         return float((before - 2 * rate * above + rate**2 * below).mean())
 
-    return {
-        "rates": rates.tolist(),
-        "losses": curves.mean(1).tolist(),
-        "half": (1.96 * curves.std(1) / tests**0.5).tolist(),
-        "best": best,
-        "least": at(best),
-        "before": at(0.0),
-        "h15": h15,
-        "h14": h14,
-        "h1": h1,
-        "there": at(h15),
-        "at_h1": at(h1),
-    }
+    half, estimates = (1.96 * curves.std(1) / tests**0.5).tolist(), {"h15": h15, "h14": h14, "h1": h1}
+    along = {"rates": rates.tolist(), "losses": curves.mean(1).tolist(), "half": half}
+    losses = {"least": at(best), "before": at(0.0), **estimates, "there": at(h15), "at_h1": at(h1)}
+    return {**along, "best": best, **losses}
 
 
 def _parts(net: WideNet, test: TaskBatch, x: Tensor, dual: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -95,29 +95,19 @@ def _rows(results: Results) -> list[Row]:
     for name in (LIMIT, INSIDE):
         part, gap = results[name], results[name]["gap"]
         slope = log_slope(counts[1:], gap[1:])
-        rows.append(
-            row(
-                f"{name}: the gap of the population risk to its mean vanishes as 1/N",
-                "of order 1/N (3.4)",
-                f"α = {part['rate']:.3g}: 95 % of gaps below {gap[0]:.3g} at N = {counts[0]}, "
-                f"{gap[-1]:.3g} at {counts[-1]} (mean risk {part['mean'][-1]:.3g}); "
-                f"slope {slope:.2f}",
-                abs(slope + 1) < 0.15,
-                reason="holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more",
-            )
+        what = f"{name}: the gap of the population risk to its mean vanishes as 1/N"
+        said = (
+            f"α = {part['rate']:.3g}: 95 % of gaps below {gap[0]:.3g} at N = {counts[0]}, {gap[-1]:.3g} at "
         )
+        said += f"{counts[-1]} (mean risk {part['mean'][-1]:.3g}); slope {slope:.2f}"
+        why = "holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more"
+        rows.append(row(what, "of order 1/N (3.4)", said, abs(slope + 1) < 0.15, reason=why))
     excess = results[LIMIT]["excess"]
     slope = log_slope(counts[1:], excess[1:])
-    rows.append(
-        row(
-            "α*_lim: the mean population risk tends to its limit as 1/N (B.17)",
-            "of order 1/N",
-            f"{excess[0]:.3g} above it at N = {counts[0]}, {excess[-1]:.3g} at {counts[-1]}; "
-            f"slope {slope:.2f}",
-            abs(slope + 1) < 0.15,
-            reason="outside the rates of B.13, for which it is proved; holds as the rows above",
-        )
-    )
+    what = "α*_lim: the mean population risk tends to its limit as 1/N (B.17)"
+    ends = f"{excess[0]:.3g} above it at N = {counts[0]}, {excess[-1]:.3g} at {counts[-1]}"
+    why = "outside the rates of B.13, for which it is proved; holds as the rows above"
+    rows.append(row(what, "of order 1/N", f"{ends}; slope {slope:.2f}", abs(slope + 1) < 0.15, reason=why))
     more = [_range_row(results["limit"], *results["proved"]), _epsilon_row(results["ε"])]
     return [*rows, *_bound_rows(results), *more]
 

@@ -96,13 +96,11 @@ def _corollary_2(tasks: int) -> Row:
     sums = task_sums(support, Law("normal", 0, 3**0.5).draw(made, tasks, 10), query)
     best, estimate = best_rate(sums, bounds(support).high), split_moments(support, query).rate
     least, there = risk_curve(sums, [best, estimate])
-    return row(
-        "Corollary 2: H.1 is the best rate where a task is judged on other samples than it adapts to",
-        "the limit of many tasks",
-        f"H.1 {estimate:.4g}, best {best:.4g}; loss {there / least - 1:.3%} above the least",
-        abs(estimate / best - 1) < 0.05 and there < 1.01 * least,
-        reason="holds if the rate is within 5 % and the loss within 1 % of the best",
-    )
+    what = "Corollary 2: H.1 is the best rate where a task is judged on other samples than it adapts to"
+    said = f"H.1 {estimate:.4g}, best {best:.4g}; loss {there / least - 1:.3%} above the least"
+    holds = abs(estimate / best - 1) < 0.05 and there < 1.01 * least
+    why = "holds if the rate is within 5 % and the loss within 1 % of the best"
+    return row(what, "the limit of many tasks", said, holds, reason=why)
 
 
 def _theorem_2(draws: int) -> dict[str, Any]:
@@ -131,17 +129,10 @@ def _theorem_rows(theorem: dict[str, Any]) -> list[Row]:
     rows = []
     for d in DIMS:
         ratios = [gain * d / (bound * d**2) for gain, bound in zip(gains, per_square, strict=True)]
-        holds = d == 1
-        rows.append(
-            row(
-                f"Theorem 2, d = {d}: E[F_t(w_r) − F_t(w_m)] ≥ (3.8) for t = {', '.join(map(str, STEPS))}",
-                "gap / bound at least 1",
-                listed(ratios) + f" (α = {theorem['rate']:.3g}, the largest)",
-                min(ratios) >= 1,
-                expected=holds,
-                reason="" if holds else "G.27 has a d too many: the gap grows with d, the bound with d²",
-            )
-        )
+        what = f"Theorem 2, d = {d}: E[F_t(w_r) − F_t(w_m)] ≥ (3.8) for t = {listed(STEPS, 'd')}"
+        said = listed(ratios) + f" (α = {theorem['rate']:.3g}, the largest)"
+        why = "" if d == 1 else "G.27 has a d too many: the gap grows with d, the bound with d²"
+        rows.append(row(what, "gap / bound at least 1", said, min(ratios) >= 1, fails=why))
     fades, what = (
         all(a > b > 0 for a, b in pairwise(gains)),
         "the gap is positive at t = 0 and fades as t grows",

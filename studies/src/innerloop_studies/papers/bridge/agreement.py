@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import Params, TaskBatch
-from innerloop.evaluation.heads import fit_heads, head_scores
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.kernels.empirical.exact import jacobian
@@ -23,7 +22,7 @@ from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.kernels import log_slope, spectrum
 from innerloop_studies.papers.bridge import shared as setting
 from innerloop_studies.papers.figures import loglog
-from innerloop_studies.papers.training import combined, fitted
+from innerloop_studies.papers.training import by_frozen_features, combined, fitted
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
@@ -78,10 +77,10 @@ def _by_theorem(job: Wide) -> tuple[Tensor, float]:
 def _largest(method: str, net: Network, params: Params, tasks: TaskBatch) -> float:
     """σ_max of this network's own kernel: narrow and deep ones are far from the limit."""
     x = stack(tasks.x_support).float()
-    base = empirical_kernel(net, params)(x, x)
-    if method == "mtl":
-        return float(spectrum(mtl_kernel(base.ntk, base.nngp, tasks.size))[0])
-    return float(spectrum(anil_kernel_without_split(base.ntk, base.nngp, tasks.size, INNER))[0])
+    given = (*empirical_kernel(net, params)(x, x), tasks.size)
+    return float(
+        spectrum(mtl_kernel(*given) if method == "mtl" else anil_kernel_without_split(*given, INNER))[0]
+    )
 
 
 def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tensor:
@@ -135,24 +134,13 @@ def trained_pictures(
     )
     outcome = fitted(recipe)
     assert outcome.state is not None
-    sampler, network = outcome.parts.data.test, outcome.parts.network
-    shares, truth = [], []
+    model = outcome.parts.network, outcome.state.params, outcome.state.buffers
+    tasks = (outcome.parts.data.test.episode(i) for i in range(episodes))
     with torch.no_grad():
-        for i in range(episodes):
-            task = sampler.episode(i)
-            shares.append(_probabilities(network, outcome.state.params, outcome.state.buffers, task))
-            truth.append(task.y_query)
-    all_shares, all_truth = torch.cat(shares), torch.cat(truth)
-    right = (all_shares.argmax(1) == all_truth).double().mean()
-    return {"thousandths": (1000 * all_shares).round().int().tolist(), "accuracy": float(right)}
-
-
-def _probabilities(network: Network, params: Params, buffers: Any, task: Any) -> Tensor:
-    z, q = (
-        network.features(params, buffers, x, "batch")[0].flatten(1)[None].double()
-        for x in (task.x_support, task.x_query)
-    )
-    return head_scores(fit_heads(z, task.y_support[None], 5, "logistic", 3.0, True), q)[0].softmax(1)
+        judged = [(by_frozen_features(*model, task, 5).softmax(1), task.y_query) for task in tasks]
+    shares, truth = (torch.cat(part) for part in zip(*judged, strict=True))
+    right = (shares.argmax(1) == truth).double().mean()
+    return {"thousandths": (1000 * shares).round().int().tolist(), "accuracy": float(right)}
 
 
 METHODS = ("anil", "mtl")

@@ -164,14 +164,13 @@ def _printed_rate_row(kernels: dict[str, torch.Tensor], tasks: TaskBatch, steps:
     times = torch.tensor([0.0, float(steps)], dtype=torch.float64)
     above = [linear_loss(kernels["mtl"], left, 1.01 * eta, times) for eta in (mixed, mtl.eta0)]
     grown = [float(one[1] / one[0]) for one in above]
-    return row(
-        "Theorem 3 as printed: MTL converges at rates above η₀ = 2/(σ_min(Φ_MTL) + σ_max(Φ_ANIL))",
-        "converges for η > η₀",
+    what = "Theorem 3 as printed: MTL converges at rates above η₀ = 2/(σ_min(Φ_MTL) + σ_max(Φ_ANIL))"
+    said = (
         f"at 1.01 η₀ as printed ({mixed:.3g}) the loss is {grown[0]:.1e} of its first after {steps} steps, "
-        f"at 1.01 of MTL's own 2/(σ_min + σ_max) ({mtl.eta0:.3g}) {grown[1]:.1e}",
-        grown[0] < 1,
-        fails="each kernel has its own η₀, and η must lie below it: ANIL's kernel is damped, MTL's is not",
     )
+    said += f"at 1.01 of MTL's own 2/(σ_min + σ_max) ({mtl.eta0:.3g}) {grown[1]:.1e}"
+    why = "each kernel has its own η₀, and η must lie below it: ANIL's kernel is damped, MTL's is not"
+    return row(what, "converges for η > η₀", said, grown[0] < 1, fails=why)
 
 
 def _figure(summaries: dict[str, list[dict[str, Any]]], kernels: dict[str, torch.Tensor], eta0: float) -> Any:

@@ -106,16 +106,9 @@ def gap_rows(gaps: dict[str, list[MeanError]]) -> list[Row]:
     rows = []
     for name, words in RESIDUAL.items():
         means = [one.mean for one in gaps[name]]
-        slope = log_slope([float(d) for d in DEEP], means)
-        slow = name == "residual-prenorm"
-        rows.append(
-            row(
-                f"Corollary 1.1, {words}: the gap falls like 1/L",
-                "slope −1",
-                listed(means, ".2f") + f" at L = {DEEP}; slope {slope:.2f}",
-                -1.25 < slope < -0.8,
-                expected=not slow,
-                reason=LOG_DEPTH if slow else "holds if the slope lies between −1.25 and −0.8",
-            )
-        )
+        slope, slow = log_slope([float(d) for d in DEEP], means), name == "residual-prenorm"
+        what, said = f"Corollary 1.1, {words}: the gap falls like 1/L", f"at L = {DEEP}; slope {slope:.2f}"
+        why = LOG_DEPTH if slow else "holds if the slope lies between −1.25 and −0.8"
+        ours, holds = f"{listed(means, '.2f')} {said}", -1.25 < slope < -0.8
+        rows.append(row(what, "slope −1", ours, holds, expected=not slow, reason=why))
     return rows

@@ -65,13 +65,9 @@ def _drop(runs: dict[str, list[HeadRun]], scale: str) -> Row:
     gap = paired_difference(frozen, learned)
     pairs = zip(*runs.values(), strict=True)
     seeds = [statistics.fmean(b.scores) - statistics.fmean(a.scores) for a, b in pairs]
-    return row(
-        "ANIL with a frozen head has no performance drop",
-        "no performance drop",
-        f"{starts.points(mean_interval(frozen))} against {starts.points(mean_interval(learned))} %: "
-        f"{100 * gap.mean:+.2f} ± {100 * gap.ci95:.2f} points; "
-        f"by seed {', '.join(f'{100 * value:+.1f}' for value in seeds)}",
-        gap.mean - gap.ci95 > -DROP,
-        expected=scale != "cpu",
-        reason=f"holds if the interval of the paired difference is above −{100 * DROP:g} point",
-    )
+    means = [starts.points(mean_interval(scores)) for scores in (frozen, learned)]
+    said = f"{means[0]} against {means[1]} %: {100 * gap.mean:+.2f} ± {100 * gap.ci95:.2f} points; by seed "
+    said += ", ".join(f"{100 * value:+.1f}" for value in seeds)
+    what, holds = "ANIL with a frozen head has no performance drop", gap.mean - gap.ci95 > -DROP
+    why = f"holds if the interval of the paired difference is above −{100 * DROP:g} point"
+    return row(what, "no performance drop", said, holds, expected=scale != "cpu", reason=why)

@@ -287,11 +287,9 @@ def shares_of_time(
     ours: Sequence[PictureRun], theirs: Sequence[PictureRun], slack: float = 0.0
 ) -> list[float | None]:
     """By seed, our time to their best validation (less ``slack`` points) over theirs, None if never."""
-    shares: list[float | None] = []
-    for mine, peer in zip(ours, theirs, strict=True):
-        there = time_to_reach(mine, best_validation(peer) - slack / 100)
-        shares.append(None if there is None else there / peer.best_seconds)
-    return shares
+    pairs = list(zip(ours, theirs, strict=True))
+    times = [time_to_reach(mine, best_validation(peer) - slack / 100) for mine, peer in pairs]
+    return [None if t is None else t / peer.best_seconds for t, (_, peer) in zip(times, pairs, strict=True)]
 
 
 def middle_share(shares: Sequence[float | None]) -> float:

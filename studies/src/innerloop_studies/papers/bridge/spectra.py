@@ -47,10 +47,9 @@ def run(scale: str, say: Say) -> Reproduction:
     residual = residual_spectra(x, tasks, deep)
     say(f"residual networks up to L = {deep[-1]}")
     rows = _rows(depths, by_measure) + spectra_rows(deep, residual, x)
-    data = {"depths": depths, **by_measure, "residual_depths": deep}
-    data["residual"] = residual
-    figure = _figure(depths, by_measure, deep, residual)
-    return Reproduction(rows, {"bridge-spectra": figure}, data, protocol)
+    data = {"depths": depths, **by_measure, "residual_depths": deep, "residual": residual}
+    figures = {"bridge-spectra": _figure(depths, by_measure, deep, residual)}
+    return Reproduction(rows, figures, data, protocol)
 
 
 def _cross_norm(depth: int, x: Tensor) -> float:

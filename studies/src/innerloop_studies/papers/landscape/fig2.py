@@ -121,13 +121,7 @@ def _rows(shots: int, column: Column, steps: int, scale: str) -> list[Row]:
         rows.append(linear.ends_row(f"m={shots}", column["ends_off"], steps))
     else:
         gap = max(nal["largest_gap"], maml["largest_gap"])
-        rows.append(
-            row(
-                f"m={shots}: SGD's mean coordinate from the closed form, at most",
-                "on the curve",
-                gap,
-                gap < 0.15,
-                reason="0.15 of a range of 2: SGD on one task per iteration keeps moving between the tasks",
-            )
-        )
+        what = f"m={shots}: SGD's mean coordinate from the closed form, at most"
+        why = "0.15 of a range of 2: SGD on one task per iteration keeps moving between the tasks"
+        rows.append(row(what, "on the curve", gap, gap < 0.15, reason=why))
     return rows

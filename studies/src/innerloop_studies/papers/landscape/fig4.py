@@ -164,17 +164,13 @@ def _rows(solved: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:
     to_hard = closer, further = [one["to_hard"][method] for method in ("MAML", "NAL")]
     hard, small, large = (which["ratio"] for which in (one, near, far))
     distances = [far["distance"], near["distance"]]
+    together = "equally hard: NAL's and MAML's solutions, apart by"
+    finite = "holds below 0.8 (the optima lie 2.1 from the centre): samples are finite"
     above = "one hard task: loss after a step, NAL's over MAML's"
     apart = "sigmoid: solutions apart by, with large R and with small R"
     clear = "holds above 1.3; the paper shows pictures, no number"
     return [
-        row(
-            "equally hard: NAL's and MAML's solutions, apart by",
-            "identical",
-            even["distance"],
-            even["distance"] < 0.8,
-            reason="holds below 0.8 (the optima lie 2.1 from the centre): samples are finite",
-        ),
+        row(together, "identical", even["distance"], even["distance"] < 0.8, reason=finite),
         row("one hard task: distance to it, MAML's and NAL's", "MAML is nearer", to_hard, closer < further),
         row(above, "well above 1", hard, hard > 1.3, reason=clear),
         row("equally hard: the same ratio", "smaller", even["ratio"], even["ratio"] < hard),

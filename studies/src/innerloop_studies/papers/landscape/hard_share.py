@@ -72,16 +72,15 @@ def recipe_of(scale: str, name: str, arm: str, budget: HardShareBudget, seed: in
     """How an arm trains: MAML of one step, by Adam; at ``smoke`` on the embedded glyphs."""
     case, own = CASES[name], ARMS[arm]
     tasks = {"family": "few-shot", "choice": case.choice, "shots": case.shots, "queries": QUERIES}
-    hardest = {"hardest": case.hardest} if own else {}
-    outer = {"steps": budget.steps[name], "batch": budget.tasks, "lr": 1e-3, **own.get("outer", {})}
-    data = "glyphs" if scale == "smoke" else case.data
+    hardest, data = {"hardest": case.hardest} if own else {}, "glyphs" if scale == "smoke" else case.data
+    outer = {"steps": budget.steps[name], "batch": budget.tasks, "lr": 1e-3}
     return make_recipe(
         {
             "data": {"name": data, "standardise": name == "superclasses"},
             "tasks": {**tasks, **hardest, **own.get("tasks", {})},
             "model": {"kind": "conv4", "filters": budget.filters, "pooling": "stride"},
             "inner": {"method": "maml", "lr": case.rate, "loss": "cross-entropy"},
-            "outer": outer,
+            "outer": {**outer, **own.get("outer", {})},
             "run": {"seed": seed},
         }
     )
@@ -115,11 +114,8 @@ def drawn_share(scale: str, case: str, arm: str, budget: HardShareBudget, tasks:
     data = build_data(recipe_of(scale, case, arm, budget, 0))
     source = data.pictures
     assert source.groups is not None
-    hard = {
-        name
-        for name, group in zip(source.class_names, source.groups, strict=True)
-        if source.group_names[group] in data.hard_groups
-    }
+    pairs = zip(source.class_names, source.groups, strict=True)
+    hard = {name for name, group in pairs if source.group_names[group] in data.hard_groups}
     return sum(set(data.train.files(i)["classes"]) <= hard for i in range(tasks)) / tasks
 
 

@@ -13,7 +13,7 @@ from innerloop.nets.cells.network import cell_network
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop_studies.papers.metantk.nas import SEEDS, SearchCase, searched
 from innerloop_studies.papers.metantk.table import protocol
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "MetaNTK-NAS, Figure 2: found cells, drawn; how alike independent searches are"
 VERSION = 1
@@ -61,20 +61,14 @@ def _released_rows() -> list[Row]:
     printed = {(data, cells): size for (data, cells, _), size in SIZES.items()}
     counts = operators([cell for name, cell in PUBLISHED.items() if name.startswith("metantk-")])
     most = counts.most_common(1)[0]
-    return [
-        row(
-            f"the twelve released cells have the sizes of Table 1 within {CLOSE:.0%}, in means of three",
-            ", ".join(f"{size} M" for size in printed.values()),
-            ", ".join(f"{size:.2f} M" for size in sizes.values()),
-            all(abs(sizes[key] / printed[key] - 1) <= CLOSE for key in sizes),
-        ),
-        row(
-            "in released cells the separable convolution is the most frequent operator",
-            "sep_conv_3x3",
-            f"{most[0]}, {most[1]} of {counts.total()}",
-            most[0] == "sep_conv_3x3",
-        ),
-    ]
+    what = f"the twelve released cells have the sizes of Table 1 within {CLOSE:.0%}, in means of three"
+    paper, ours = (
+        listed(of.values(), digits, " M, ") + " M" for of, digits in ((printed, "g"), (sizes, ".2f"))
+    )
+    near = all(abs(sizes[key] / printed[key] - 1) <= CLOSE for key in sizes)
+    usual = "in released cells the separable convolution is the most frequent operator"
+    said, first = f"{most[0]}, {most[1]} of {counts.total()}", "sep_conv_3x3"
+    return [row(what, paper, ours, near), row(usual, first, said, most[0] == first)]
 
 
 def operators(cells: Sequence[Genotype]) -> Counter[str]:

@@ -85,10 +85,9 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _outer(method: str, tasks: TaskBatch, steps: int) -> Descent:
     """Full-batch steps at a rate that every kernel bears."""
-    kernel = mlp_kernel(DEPTH)
     split = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
-    whole = stack(torch.cat([tasks.x_support, tasks.x_query], 1))
-    base = kernel(whole, whole) if method == "mtl" else kernel(split, split)
+    x = stack(torch.cat([tasks.x_support, tasks.x_query], 1)) if method == "mtl" else split
+    base = mlp_kernel(DEPTH)(x, x)
     if method == "mtl":
         phi = mtl_kernel(base.ntk, base.nngp, tasks.size)
     elif method == "anil":

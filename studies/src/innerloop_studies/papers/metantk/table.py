@@ -120,13 +120,10 @@ def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[
     pairs = [pair for line in lines.values() for pair in line.accuracy.items()]
     above = [value.mean > floor[shots] for shots, value in pairs if shots in floor]
     words = ", ".join(f"{value} % with {shots}" for shots, value in floor.items())
-    return row(
-        f"{where}: accuracies, all above raw pixels' nearest neighbour ({words} shots)",
-        paper,
-        "; ".join(f"{method} {told(line)}" for method, line in lines.items()),
-        bool(above) and all(above),
-        reason="± is the standard deviation over independent searches and trainings",
-    )
+    what = f"{where}: accuracies, all above raw pixels' nearest neighbour ({words} shots)"
+    said = "; ".join(f"{method} {told(line)}" for method, line in lines.items())
+    why = "± is the standard deviation over independent searches and trainings"
+    return row(what, paper, said, bool(above) and all(above), reason=why)
 
 
 def within_limits(runs: Runs) -> Row:
@@ -134,14 +131,11 @@ def within_limits(runs: Runs) -> Row:
     costs = [run.search["seconds"] for run in runs.values() if run.search is not None]
     times = [run.training["seconds"] for run in runs.values()]
     within = max(costs) <= SEARCH_LIMIT and max(times) <= TRAINING_LIMIT
-    return row(
-        "no search takes more than 10 minutes of one core, and no training more than 8",
-        "1.54 h (5 cells, mini-ImageNet, V100)",
-        f"{max(costs) / 60:.1f} and {max(times) / 60:.1f} minutes at most",
-        within,
-        expected=within,
-        reason="the limits are this scale's own; a time depends on what else the machine does",
-    )
+    what = "no search takes more than 10 minutes of one core, and no training more than 8"
+    paper = "1.54 h (5 cells, mini-ImageNet, V100)"
+    said = f"{max(costs) / 60:.1f} and {max(times) / 60:.1f} minutes at most"
+    why = "the limits are this scale's own; a time depends on what else the machine does"
+    return row(what, paper, said, within, expected=within, reason=why)
 
 
 def smoke_rows(runs: Runs) -> list[Row]:

@@ -135,16 +135,11 @@ def _example_1(example: dict[str, Any]) -> list[Row]:
         what = f"Example 1, d = {SIZE}, {name}"
         ours = f"{rates[0]:.3g} at σ² = {variances[0]:g}, {rates[-1]:.2g} at {variances[-1]:g}"
         rows.append(row(f"{what}: α*_lim falls as σ² grows", "inverse relationship", ours, _falls(rates)))
-        rows.append(
-            row(
-                f"{what}: it is of order 1/σ² as σ → 0 (E.5, E.6)",
-                "O(1/σ²): slope −1",
-                f"slope {slopes[0]:.2g} at the smallest σ², where α → ½; {slopes[-1]:.2f} at the largest",
-                abs(slopes[0] + 1) < 0.1,
-                fails="E[x⁰] = 1 stands above and below (E.6 leaves it out); the order is 0, and 1 − d for "
-                "large σ². As an upper bound O(1/σ²) is true and says nothing",
-            )
-        )
+        order = f"{what}: it is of order 1/σ² as σ → 0 (E.5, E.6)"
+        said = f"slope {slopes[0]:.2g} at the smallest σ², where α → ½; {slopes[-1]:.2f} at the largest"
+        why = "E[x⁰] = 1 stands above and below (E.6 leaves it out); the order is 0, and 1 − d for large σ². "
+        why += "As an upper bound O(1/σ²) is true and says nothing"
+        rows.append(row(order, "O(1/σ²): slope −1", said, abs(slopes[0] + 1) < 0.1, fails=why))
     for v, expected in (("1", (True, True)), ("0.1", (True, False))):
         for (name, rates), holds in zip(example[f"along d, σ² = {v}"].items(), expected, strict=True):
             ours = listed(rates[:5]) + f" for d = 1 … 5; {rates[-1]:.2g} at the last"

@@ -77,10 +77,10 @@ def _by_theorem(job: Wide) -> tuple[Tensor, float]:
 def _largest(method: str, net: Network, params: Params, tasks: TaskBatch) -> float:
     """σ_max of this network's own kernel: narrow and deep ones are far from the limit."""
     x = stack(tasks.x_support).float()
-    given = (*empirical_kernel(net, params)(x, x), tasks.size)
-    return float(
-        spectrum(mtl_kernel(*given) if method == "mtl" else anil_kernel_without_split(*given, INNER))[0]
-    )
+    base = empirical_kernel(net, params)(x, x)
+    if method == "mtl":
+        return float(spectrum(mtl_kernel(base.ntk, base.nngp, tasks.size))[0])
+    return float(spectrum(anil_kernel_without_split(base.ntk, base.nngp, tasks.size, INNER))[0])
 
 
 def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tensor:

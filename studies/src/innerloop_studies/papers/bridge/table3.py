@@ -51,20 +51,15 @@ def run(scale: str, say: Say) -> Reproduction:
     for work, result in runs.items():
         for shots in result.scores:
             table.setdefault((work.data, shots), {}).setdefault(work.method, []).append(result)
-    cells = {
-        cell: {method: pictures.over_seeds(some, cell[1]) for method, some in methods.items()}
-        for cell, methods in table.items()
-    }
-    figures = {
-        f"bridge-table3-{data}-{shots}-shot": bars_figure(
-            {f"{shots}-shot": {m: (100 * v.mean, 100 * v.ci95) for m, v in intervals.items()}},
-            f"5-way accuracy on test classes, {'glyphs' if scale == 'smoke' else TITLES[data]}",
-        )
-        for (data, shots), intervals in cells.items()
-    }
+    cells, figures = {}, {}
+    for (data, shots), methods in table.items():
+        cells[data, shots] = accuracies = {m: pictures.over_seeds(some, shots) for m, some in methods.items()}
+        bars = {f"{shots}-shot": {m: (100 * v.mean, 100 * v.ci95) for m, v in accuracies.items()}}
+        title = f"5-way accuracy on test classes, {'glyphs' if scale == 'smoke' else TITLES[data]}"
+        figures[f"bridge-table3-{data}-{shots}-shot"] = bars_figure(bars, title)
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(table, scale)
-    data = {" ".join(cell): {m: v._asdict() for m, v in each.items()} for cell, each in cells.items()}
-    return Reproduction(rows, figures, data, pictures.protocol(scale))
+    plain = {" ".join(cell): {m: v._asdict() for m, v in each.items()} for cell, each in cells.items()}
+    return Reproduction(rows, figures, plain, pictures.protocol(scale))
 
 
 def _smoke_rows(runs: Runs) -> list[Row]:

@@ -54,14 +54,10 @@ def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> lis
     shares, near = pictures.shares_of_time(*both), pictures.shares_of_time(*both, CLOSE)
     whole = [a.seconds / b.seconds for a, b in zip(*both, strict=True)]
     middle, near_said = pictures.middle_share(near), pictures.shares_in_words(near)
+    what = "MTL's accuracy is within a point of MetaOptNet's, or above it"
+    said = f"{pictures.percent(ours)} against {pictures.percent(theirs)}: {gap}"
     return [
-        row(
-            "MTL's accuracy is within a point of MetaOptNet's, or above it",
-            PUBLISHED,
-            f"{pictures.percent(ours)} against {pictures.percent(theirs)}: {gap}",
-            gap.points >= -CLOSE,
-            reason="paired over the same test tasks",
-        ),
+        row(what, PUBLISHED, said, gap.points >= -CLOSE, reason="paired over the same test tasks"),
         row(
             "MTL comes within a point of MetaOptNet's validation accuracy in less training time",
             f"{SHARE:.3f} of the time",

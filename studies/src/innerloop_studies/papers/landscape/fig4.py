@@ -114,7 +114,8 @@ def run(scale: str, say: Say) -> Reproduction:
         title, z = f"task {i + 1} alone, before adaptation", nal_loss(w, [task], "softplus", 500, i)
         alone.append(_field(title, axis, z, [task], {}, {}))
     four, six = ([f for name in some for f in solved[name]["fields"]] for some in (names[:2], names[2:]))
-    figures = {f"landscape-fig{n}": fields_figure(fields) for n, fields in ((4, four), (5, alone), (6, six))}
+    by_name = {"landscape-fig4": four, "landscape-fig5": alone, "landscape-fig6": six}
+    figures = {name: fields_figure(fields) for name, fields in by_name.items()}
     protocol = {
         "samples": f"n = 500 for NAL; n₁ = 20, τ = {episodes}, n₂ = 250 (softplus) and 80 (sigmoid) for MAML",
         "inputs": "variance 0.5 (hard) and 1 (easy)",

@@ -89,12 +89,7 @@ def measure(parts: Parts, tasks: Sequence[Task], penalty: float, steps: int, lr:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """As Markdown.
-
-    >>> row = {"penalty": 2.0, "steps": 16, "lr": 0.1, "accuracy": 0.28} | dict.fromkeys(HEADING, [0.5, -2.0])
-    >>> print(table([row]).splitlines()[2])
-    | 2 | 16 of 0.1 | 0.5 … −2 | 0.5 … −2 | 0.5 … −2 | 0.5 … −2 | 28 % |
-    """
+    """As Markdown."""
     lines = [
         (
             *(f"{row['penalty']:g}", f"{row['steps']} of {row['lr']:g}"),

@@ -44,9 +44,8 @@ def main(names: list[str]) -> None:
             continue
         kept["minutes"][recipe.name] = float(f"{minutes_of(recipe.name, recipe.dataset):.3g}")
         kept |= {"machine": cpu_name(), "torch": torch.__version__}
-        FILE.write_text(
-            json.dumps({**kept, "minutes": dict(sorted(kept["minutes"].items()))}, indent=1) + "\n"
-        )
+        kept["minutes"] = dict(sorted(kept["minutes"].items()))
+        FILE.write_text(json.dumps(kept, indent=1) + "\n")
         sys.stdout.write(f"{recipe.name}: {kept['minutes'][recipe.name]} min\n")
 
 

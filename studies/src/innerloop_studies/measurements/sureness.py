@@ -69,8 +69,7 @@ def omniglot(file: Path, classes: int, each: int) -> PictureSet:
 def quick_draw(file: Path, classes: int, each: int) -> PictureSet:
     """Drawings of Quick Draw, dark on white."""
     with np.load(file) as table:
-        images = table["images"]
-    images = images.reshape(-1, 100, 28, 28)
+        images = table["images"].reshape(-1, 100, 28, 28)
     drawings = 255 - images[evenly(len(images), classes)][:, :each]
     return PictureSet("Quick Draw (28×28 drawings)", list(drawings.reshape(-1, 28, 28)), len(drawings))
 
@@ -125,26 +124,16 @@ def one_task(features: Array, of: Array, size: TaskSize, draw: np.random.Generat
     model.fit(features[known[:, :shots].reshape(-1)], np.repeat(np.arange(ways), shots))
     x = features[asked.reshape(-1)]
     after = model.predict_proba(x)
-    scores = torch.from_numpy(model.decision_function(x) * model.temperature_)
+    before = torch.from_numpy(model.decision_function(x) * model.temperature_).softmax(-1).numpy()
     assert model.expected_ is not None
     promise = model.expected_.accuracy
     reached = float((after.argmax(1) == labels).mean())
-    return TaskOutcome(
-        promise.value,
-        float(promise.low <= reached <= promise.high),
-        float(reached < promise.low),
-        reached,
-        float(model.unknown(x).mean()),
-        float(model.unknown(features[other]).mean()),
-        scores.softmax(-1).numpy(),
-        after,
-        labels,
-    )
+    kept = float(promise.low <= reached <= promise.high), float(reached < promise.low)
+    alarms, detected = (float(model.unknown(some).mean()) for some in (x, features[other]))
+    return TaskOutcome(promise.value, *kept, reached, alarms, detected, before, after, labels)
 
 
-def error_of(
-    tasks: list[TaskOutcome], which: str, draw: np.random.Generator, again: int = 200
-) -> tuple[float, float]:
+def error_of(tasks: list[TaskOutcome], which: str, draw: Any, again: int = 200) -> tuple[float, float]:
     """Expected calibration error over all queries, and half the width of its interval."""
 
     def of(some: list[TaskOutcome]) -> float:
@@ -168,20 +157,14 @@ def measure(backbone: Backbone, pictures: PictureSet, wanted: TaskSize) -> dict[
     row = {}
     for shots in (1, SHOTS):
         judged = evaluate_features(lambda rows: tensor[rows], source, protocol._replace(shots=shots)).interval
-        row[f"{shots}-shot"] = with_interval(judged.mean, judged.ci95)
+        row[f"{shots}-shot"] = {"mean": judged.mean, "ci95": judged.ci95}
     of = np.repeat(np.arange(pictures.classes), each)
     draw = np.random.default_rng(0)
     tasks = [one_task(values.astype(np.float64), of, size, draw) for _ in range(SURE)]
-    row |= {which: with_interval(*error_of(tasks, which, draw)) for which in ("before", "after")}
+    measured = {which: error_of(tasks, which, draw) for which in ("before", "after")}
     for name in ("promised", "reached", "inside", "below", "alarms", "detected"):
-        one = mean_interval([getattr(task, name) for task in tasks])
-        row[name] = with_interval(one.mean, one.ci95)
-    return row
-
-
-def with_interval(mean: float, half: float) -> dict[str, float]:
-    """A mean with its interval, for files."""
-    return {"mean": mean, "ci95": half}
+        measured[name] = mean_interval([getattr(task, name) for task in tasks])[:2]
+    return row | {name: {"mean": mean, "ci95": half} for name, (mean, half) in measured.items()}
 
 
 HEADING = {
@@ -199,12 +182,7 @@ HEADING = {
 
 
 def table(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    """As Markdown, in per cent.
-
-    >>> row = dict.fromkeys(HEADING, {"mean": 0.5, "ci95": 0.01})
-    >>> print(table({"drawings": row}).splitlines()[2][:23])
-    | drawings | 50.0 ± 1.0
-    """
+    """As Markdown, in per cent."""
     lines = [(title, *(interval(row[name], 100) for name in HEADING)) for title, row in rows.items()]
     return markdown(("pictures", *HEADING.values()), lines)
 
@@ -228,12 +206,11 @@ def main() -> None:
     given = parser.parse_args()
     backbone = il.open_backbone(given.backbone)
     rows = {}
+    size = TaskSize(given.ways, given.shots, given.queries)
     for name, load in SETS.items():
         if (given.folder / name).is_file():
             pictures = load(given.folder / name, given.classes, given.each)
-            rows[pictures.title] = measure(
-                backbone, pictures, TaskSize(given.ways, given.shots, given.queries)
-            )
+            rows[pictures.title] = measure(backbone, pictures, size)
     settings = {key: value for key, value in vars(given).items() if key not in ("folder", "json")}
     told = json.dumps({"rows": rows, "settings": settings}) if given.json else table(rows)
     sys.stdout.write(f"{told}\n")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from innerloop.report.plots.panels import Line, Panel, legend_below, panel, side_by_side
+from innerloop.report.plots.panels import Line, Panel, legend_below, line, panel, points, side_by_side
 from innerloop.report.plots.style import COLOURS, INK, TEXT, blank_figure, dress, label
 
 if TYPE_CHECKING:
@@ -21,6 +21,17 @@ INKS = {"NAL": NAL, "MAML": MAML, "published": COLOURS[1], "ours": COLOURS[0], "
 def loglog(x: str, y: str, lines: Sequence[Line], **more: Any) -> Panel:
     """A panel with logarithms on both axes."""
     return panel(x, y, lines, log_x=True, log_y=True, **more)
+
+
+def along(
+    x: Sequence[float], measured: Sequence[float], by_method: Mapping[str, Any], key: str
+) -> list[Line]:
+    """NAL's and MAML's lines ``key`` along ``x``, with SGD's ends and their intervals where it was run."""
+    lines = []
+    for name, mine in ((name, by_method[name.lower()]) for name in ("NAL", "MAML")):
+        ends = points(measured, mine.get(f"{key}_points", mine[key]), mine[f"{key}_ci95"])
+        lines.append(line(name, x, mine[key], ink=INKS[name], points=ends))
+    return lines
 
 
 class Plane(TypedDict):
@@ -38,8 +49,8 @@ def planes_figure(planes: Sequence[Plane]) -> Figure:
     """Draws environments side by side on one scale, each with its risks as two bars below."""
     figure = blank_figure(2.6 * len(planes), 4.5)
     cells = figure.add_gridspec(2, len(planes), height_ratios=[3.4, 1])
-    points = [p for plane in planes for p in (*plane["hard"], *plane["easy"])]
-    low, high = min(min(p) for p in points), max(max(p) for p in points)
+    every = [value for plane in planes for p in (*plane["hard"], *plane["easy"]) for value in p]
+    low, high = min(every), max(every)
     margin = 0.06 * (high - low)
     for i, plane in enumerate(planes):
         panel = figure.add_subplot(cells[0, i])
@@ -72,19 +83,18 @@ def _risks(panel: Axes, risks: Mapping[str, float], names: bool) -> None:
 
 
 def _dots(panel: Axes, plane: Plane) -> None:
-    for name, points, colour, marker in (
+    style: dict[str, Any] = {"alpha": 0.55, "linewidths": 0, "s": 16}
+    for name, places, colour, marker in (
         ("hard", plane["hard"], HARD, "^"),
         ("easy", plane["easy"], EASY, "o"),
     ):
-        x, y = zip(*points, strict=True)
-        style: dict[str, Any] = {"c": colour, "marker": marker, "alpha": 0.55, "linewidths": 0}
-        panel.scatter(x, y, s=16, label=f"{name} tasks' optima", **style)
-    for name, start, (marker, size) in (
-        ("NAL", plane["nal"], ("s", 95)),
-        ("MAML", plane["maml"], ("*", 210)),
-    ):
-        style = {"c": INKS[name], "marker": marker, "edgecolors": "white", "linewidths": 1.0, "zorder": 5}
-        panel.scatter(start[:1], start[1:], s=size, label=f"{name} starts here", **style)
+        x, y = zip(*places, strict=True)
+        panel.scatter(x, y, c=colour, marker=marker, label=f"{name} tasks' optima", **style)
+    style = {"edgecolors": "white", "linewidths": 1.0, "zorder": 5}
+    for name, at, marker, size in (("NAL", plane["nal"], "s", 95), ("MAML", plane["maml"], "*", 210)):
+        panel.scatter(
+            at[:1], at[1:], c=INKS[name], marker=marker, s=size, label=f"{name} starts here", **style
+        )
 
 
 def bars_figure(

@@ -1,29 +1,47 @@
 """Short training runs inside a reproduction: no run directory, scores on held-out tasks."""
 
+import itertools
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from innerloop.choose.rates import advice_for
 from innerloop.core.errors import NonFiniteError
 from innerloop.core.statistics import Interval
+from innerloop.core.types import Buffers, Params
+from innerloop.evaluation.heads import fit_heads, head_scores
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import Recipe
+from innerloop.nets.network import Network
 from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState
 
 
 class Fitted(NamedTuple):
-    """A trained state, None if a loss or the weights were not finite, with the parts behind it.
-
-    The rate of these is a number.
-    """
+    """The parts, their rate a number, and the trained state, None if a loss or weight was not finite."""
 
     parts: Parts
     state: TrainState | None
+
+
+def combined(**choices: Sequence[Any]) -> list[dict[str, Any]]:
+    """Jobs with every combination of the choices, the last of which changes first."""
+    return [dict(zip(choices, job, strict=True)) for job in itertools.product(*choices.values())]
+
+
+def by_frozen_features(net: Network, params: Params, buffers: Buffers, task: Any, ways: int) -> Tensor:
+    """Query scores of logistic regression (C = 3) on normalised features of the frozen body, as in Bridge."""
+    z, q = (
+        net.features(params, buffers, x, "batch")[0].flatten(1)[None].double()
+        for x in (task.x_support, task.x_query)
+    )
+    return head_scores(fit_heads(z, task.y_support[None], ways, "logistic", 3.0, True), q)[0]
 
 
 def plan_for(recipe: Recipe) -> Plan:

@@ -1,9 +1,4 @@
-r"""What AdaptLR takes from Bernacchia (2021): settings for networks, and a range of training rates.
-
-The networks' settings are not printed in AdaptLR, which refers to him. The one set here is that of his
-Figure 2: :math:`n_t = 30` samples to adapt to in training, :math:`n_v = 2` to judge on, :math:`n_r = 20` to
-adapt to in tests, m = 3 tasks, σ = 1, ν = ½, :math:`w_0 = 0`, tests on 50 samples, steps of ½ · mean.
-"""
+"""What AdaptLR takes from Bernacchia (2021): settings of his Figure 2, and a range of training rates."""
 
 from typing import Any, NamedTuple, Self
 
@@ -12,15 +7,8 @@ from torch import Tensor
 
 from innerloop.theory.rate.forms import minimise
 
-QUADRATIC: dict[str, Any] = {
-    "tasks": {
-        "family": "bernacchia-quadratic",
-        "shots": 30,
-        "queries": 2,
-        "settings": {"dim": 1, "sigma": 1.0, "nu": 0.5, "mean": 0.0},
-    },
-    "model": {"hidden": [60]},
-}
+_FAMILY = {"family": "bernacchia-quadratic", "settings": {"dim": 1, "sigma": 1.0, "nu": 0.5, "mean": 0.0}}
+QUADRATIC: dict[str, Any] = {"tasks": {**_FAMILY, "shots": 30, "queries": 2}, "model": {"hidden": [60]}}
 TASKS = 3
 JUDGED = {"shots": 20, "queries": 50}
 LOSS = "half-mse"

@@ -34,22 +34,12 @@ class Traces(NamedTuple):
 
 
 def normal_moments(count: int, variance: Number) -> list[Number]:
-    r""":math:`E[x^k]` of :math:`N(0, \sigma^2)` for k below ``count``: 0, or :math:`\sigma^k(k-1)!!`.
-
-    >>> normal_moments(7, 2)
-    [1, 0, 2, 0, 12, 0, 120]
-    """
+    r""":math:`E[x^k]` of :math:`N(0, \sigma^2)` for k below ``count``: 0, or :math:`\sigma^k(k-1)!!`."""
     return [0 if k % 2 else variance ** (k // 2) * math.prod(range(1, k, 2)) for k in range(count)]
 
 
 def counts(weights: Sequence[int], dim: int) -> list[int]:
-    """How many tuples of numbers below ``dim`` have each weighted sum: the coefficients of Figure 6.
-
-    With ``(1, 1)`` they are the paper's g₁, with ``(3, 1, 2)`` its g₂, with ``(1, 1, 1)`` its g₃.
-
-    >>> counts((1, 1), 3), counts((1, 1, 1), 2)
-    ([1, 2, 3, 2, 1], [1, 3, 3, 1])
-    """
+    """How many tuples of numbers below ``dim`` have each weighted sum: the coefficients of Figure 6."""
     coefficients = [1]
     for weight in weights:
         longer = [0] * (len(coefficients) + weight * (dim - 1))
@@ -61,23 +51,12 @@ def counts(weights: Sequence[int], dim: int) -> list[int]:
 
 
 def printed_g1(dim: int, index: int) -> int:
-    """g₁ as E.5 prints it, C(i + 1, 1) − 2C(i − d + 1, 1), with C(n, 1) = 0 for negative n.
-
-    >>> [printed_g1(3, i) for i in range(5)]
-    [1, 2, 3, 2, 1]
-    """
+    """g₁ as E.5 prints it, C(i + 1, 1) − 2C(i − d + 1, 1), with C(n, 1) = 0 for negative n."""
     return index + 1 - 2 * max(index - dim + 1, 0)
 
 
 def polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
-    r"""Example 1: :math:`\varphi(x) = (1, x, \dots, x^{d-1})` with :math:`x \sim N(0, \sigma^2)`, exactly.
-
-    :math:`\operatorname{tr} S^3 = \sum_{abc}S_{ab}S_{bc}S_{ca}` with :math:`S_{ab} = \sum_i x_i^{a+b}`; the
-    three samples of a term are one, two or three.
-
-    >>> polynomial_traces(1, 5, 1).rate                       # S = K: ½
-    0.5
-    """
+    r"""Example 1, exactly: :math:`\varphi(x) = (1, x, \dots, x^{d-1})`, :math:`x \sim N(0, \sigma^2)`."""
     m, k = normal_moments(6 * dim, variance), samples
     square = sum(
         many * (k * m[2 * i] + k * (k - 1) * m[i] ** 2) for i, many in enumerate(counts((1, 1), dim))
@@ -101,18 +80,10 @@ def printed_polynomial_traces(dim: int, samples: int, variance: Number) -> Trace
 
 
 def independent_traces(moments: Sequence[Number], samples: int, dim: int) -> Traces:
-    r"""Example 2: the entries of :math:`\Phi` are independent copies of ``Y``; exact for any K and d.
+    r"""Example 2, exact for any K and d: entries of :math:`\Phi` are independent copies of ``Y``."""
 
-    :math:`\operatorname{tr} S^p` is a sum of products of 2p entries, along a closed walk that visits p rows
-    and p columns. Which of those coincide is a partition of each; a partition into r blocks is met by
-    :math:`K(K-1)\cdots(K-r+1)` choices.
-
-    >>> independent_traces([1, 0, 1, 0, 3, 0, 15], 1, 1)      # Y² of a normal number: E Y⁴, E Y⁶
-    Traces(square=3, cube=15, samples=1)
-    """
-
+    # tr S^p sums over closed walks by p rows and p columns; which coincide is a partition of each
     def trace(power: int) -> Number:
-        """The mean of the trace of a power of ``S``, summed over what may coincide."""
         total: Number = 0
         for rows, columns in product(list(_partitions(power)), repeat=2):
             cells = Counter((rows[i], columns[j % power]) for i in range(power) for j in (i, i + 1))
@@ -132,7 +103,6 @@ def _partitions(items: int) -> Iterator[tuple[int, ...]]:
     """All ways to put that many items into blocks, each named by its first item's rank."""
 
     def longer(head: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """All partitions that begin with ``head``."""
         if len(head) == items:
             yield head
             return
@@ -143,11 +113,7 @@ def _partitions(items: int) -> Iterator[tuple[int, ...]]:
 
 
 def adapted(features: Tensor, rate: float) -> Tensor:
-    r""":math:`C^\top C = (I - \tfrac{2\alpha}K S)S(I - \tfrac{2\alpha}K S)` of every task, ``(N, d, d)``.
-
-    >>> adapted(torch.ones(1, 4, 1), 0.25)                     # S = 4: (1 − ½)² · 4
-    tensor([[[1.]]])
-    """
+    r""":math:`C^\top C = (I - \tfrac{2\alpha}K S)S(I - \tfrac{2\alpha}K S)` of every task, ``(N, d, d)``."""
     check_stack(features)
     s = features.mT @ features
     step = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device) - (2 * rate / features.shape[1]) * s
@@ -181,25 +147,15 @@ class Eigenvalues(NamedTuple):
         return cls(float(values.min()), float(values.max()))
 
     def proved(self, samples: int) -> tuple[float, float]:
-        r"""The two rates between which the proofs of Theorem 1 and Proposition 1 say nothing (B.13).
-
-        :math:`K(\lambda_S^2 \mp \sqrt{\lambda_S^4 - \lambda_I^4})/2\lambda_I^3`: the roots of the lower bound
-        of B.12. The smaller one is taken from their product, which does not cancel.
-
-        >>> Eigenvalues(1.0, 1.0).proved(2)
-        (1.0, 1.0)
-        """
+        r"""B.13's ends, :math:`K(\lambda_S^2 \mp \sqrt{\lambda_S^4 - \lambda_I^4})/2\lambda_I^3`."""
         i, s = self
+        # the smaller one from their product, which does not cancel
         upper = samples * (s**2 + math.sqrt(s**4 - i**4)) / (2 * i**3)
         return samples**2 / (4 * i**2 * upper), upper
 
 
 def epsilon(known: Eigenvalues, rate: float, samples: int) -> float:
-    r""":math:`\varepsilon(\alpha, K)` of Proposition 1; infinite at the ends of B.13.
-
-    >>> epsilon(Eigenvalues(2.0, 3.0), 0.0, 10)                # λ_S/λ_I²
-    0.75
-    """
+    r""":math:`\varepsilon(\alpha, K)` of Proposition 1; infinite at the ends of B.13."""
     i, s = known
     a, b = 4 * rate / samples, 4 * rate**2 / samples**2
     below = i - a * s**2 + b * i**3
@@ -207,11 +163,7 @@ def epsilon(known: Eigenvalues, rate: float, samples: int) -> float:
 
 
 def sub_gaussian_norm(values: Tensor, orders: int = 10) -> float:
-    r""":math:`\sup_{p \ge 1} p^{-1/2}(E|u|^p)^{1/p}` of the columns, p up to ``orders``; the largest one.
-
-    >>> round(sub_gaussian_norm(torch.ones(5, 1, dtype=torch.float64)), 6)
-    1.0
-    """
+    r""":math:`\sup_{p \ge 1} p^{-1/2}(E|u|^p)^{1/p}` of the columns, p up to ``orders``; the largest one."""
     size = values.abs().double()
     top = size.max()
     norms = [top * (size / top).pow(p).mean(0).pow(1 / p).max() / math.sqrt(p) for p in range(1, orders + 1)]

@@ -24,18 +24,13 @@ CASES = {
 def run(scale: str, say: Say) -> Reproduction:
     """All three cases; the newcomers are twenty tasks in one corner whose inputs are three times as large."""
     tasks = {"smoke": 200, "cpu": 500, "paper": 500}[scale]
-    rows: list[Row] = []
-    panels: list[Panel] = []
-    data: dict[str, Any] = {}
-    for i, (name, (inputs, optima)) in enumerate(CASES.items()):
-        case = _case(inputs, optima, tasks, seed=i)
-        data[name] = case
-        rows += _rows(name, case)
-        panels += _panels(name, case)
+    data = {name: _case(*laws, tasks, seed=i) for i, (name, laws) in enumerate(CASES.items())}
+    for name, case in data.items():
         say(f"{name}: least mean distance at α = {case['nearest']:.4g}, α*_lim = {case['limit']:.4g}")
+    rows = [one for case in data.items() for one in _rows(*case)]
+    panels = [one for case in data.items() for one in _panels(*case)]
     protocol = {"tasks": tasks, "newcomers": 20, "samples": SAMPLES, "seeds": "0, 1, 2 (one draw each)"}
-    figure = panels_figure(panels)
-    return Reproduction(rows, {"adaptlr-fig1": figure}, data, protocol)
+    return Reproduction(rows, {"adaptlr-fig1": panels_figure(panels)}, data, protocol)
 
 
 def _case(inputs: Law, optima: Law, tasks: int, seed: int) -> dict[str, Any]:
@@ -70,15 +65,10 @@ def _mean_distance(points: Tensor, optima: Tensor) -> list[float]:
 
 def _rows(name: str, case: dict[str, Any]) -> list[Row]:
     start, best, there = case["distance"][0], min(case["distance"]), case["limit_distance"]
-    falls = case["distance"][1] < start
+    next_one, falls = case["distance"][1], f"{name}: mean distance to task optima falls as α leaves 0"
     share = (start - there) / (start - best) if start > best else 0.0
     return [
-        row(
-            f"{name}: mean distance to task optima falls as α leaves 0",
-            "falls",
-            f"{start:.4f} → {case['distance'][1]:.4f}",
-            falls,
-        ),
+        row(falls, "falls", f"{start:.4f} → {next_one:.4f}", next_one < start),
         row(
             f"{name}: w_m(α*_lim) takes most of the possible gain in distance",
             "α*_lim is the nearest point",

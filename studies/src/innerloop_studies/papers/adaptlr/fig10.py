@@ -36,21 +36,16 @@ class NetworkSetting(NamedTuple):
         return int(self.settings["tasks"]["shots"])
 
 
+_SINE = {
+    "tasks": {"family": "sine", "shots": 10, "queries": 10},
+    "model": {"hidden": [40, 40], "weight_var": 1.0},
+}
 CASES = {
     # a rate under ½ · mean is twice that under the mean: the same steps are tried in both
     "(a) quadratic, 1-60-1": NetworkSetting(
         QUADRATIC, JUDGED, TASKS, LOSS, (0.002, 0.006, 0.02, 0.06, 0.2, 0.6)
     ),
-    "(b) sine, 1-40-40-1": NetworkSetting(
-        {
-            "tasks": {"family": "sine", "shots": 10, "queries": 10},
-            "model": {"hidden": [40, 40], "weight_var": 1.0},
-        },
-        {},
-        25,
-        "mse",
-        (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
-    ),
+    "(b) sine, 1-40-40-1": NetworkSetting(_SINE, {}, 25, "mse", (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
 }
 
 
@@ -88,12 +83,8 @@ def run(scale: str, say: Say) -> Reproduction:
         by_case[case] = results = _case(case, steps, episodes)
         best, (low, high), ours = _best(results), results["h19"], results["ours"]
         say(f"{case}: best {best:g}; H.19 {low:.3g} to {high:.3g}; ours {ours.low:.3g} to {ours.high:.3g}")
-    smoke = scale == "smoke"
-    rows = [
-        one
-        for c, results in by_case.items()
-        for one in (_smoke_rows(c, results) if smoke else _rows(c, results, scale))
-    ]
+    judge = _smoke_rows if scale == "smoke" else _rows
+    rows = [one for case, results in by_case.items() for one in judge(case, results, scale)]
     panels = [_panel(case, results) for case, results in by_case.items()]
     protocol = {
         "meta-steps": " and ".join(str(steps) for steps in STEPS[scale]),
@@ -128,17 +119,17 @@ def _best(results: dict[str, Any]) -> float:
     return float(results["rates"][errors.index(min(errors))])
 
 
-def _smoke_rows(case: str, results: dict[str, Any]) -> list[Row]:
+def _smoke_rows(case: str, results: dict[str, Any], _: str) -> list[Row]:
     """Twenty steps teach nothing: what was computed is checked."""
-    again = [
-        scored(case, rate, results["steps"], results["episodes"])["mean"] for rate in results["rates"][:2]
-    ]
+    asked = results["steps"], results["episodes"]
+    again = [scored(case, rate, *asked)["mean"] for rate in results["rates"][:2]]
     pairs = list(zip(errors_of(results["scores"])[:2], again, strict=True))
     return [same_row(f"{case}: training once more gives the same errors, at two rates", pairs)]
 
 
 def _rows(case: str, results: dict[str, Any], scale: str) -> list[Row]:
     best, (low, high), ours = _best(results), results["h19"], results["ours"]
+    what = f"{case}: ours, half to eight times H.1 on tangent features, contains it"
     return [
         row(
             f"{case}: the range of H.18 and H.19 contains the best rate",
@@ -148,20 +139,14 @@ def _rows(case: str, results: dict[str, Any], scale: str) -> list[Row]:
             expected=(scale, case[:3]) not in OUTSIDE,
             reason=f"N is arbitrary: {CASES[case].batch} tasks a meta-step here; half a decade between rates",
         ),
-        row(
-            f"{case}: ours, half to eight times H.1 on tangent features, contains it",
-            "–",
-            f"{ours.low:.3g} to {ours.high:.3g}",
-            ours.low <= best <= ours.high,
-        ),
+        row(what, "–", f"{ours.low:.3g} to {ours.high:.3g}", ours.low <= best <= ours.high),
     ]
 
 
 def _panel(case: str, results: dict[str, Any]) -> Panel:
-    errors, (low, high) = errors_of(results["scores"]), results["h19"]
+    errors = errors_of(results["scores"])
     finite = [i for i, error in enumerate(errors) if math.isfinite(error)]
     half = [results["scores"][i].ci95 for i in finite]
     rates = [results["rates"][i] for i in finite]
     curve = line(f"{results['steps']} meta-steps", rates, [errors[i] for i in finite], half=half)
-    title = f"{case}: error after one step (shaded: H.19)"
-    return loglog("α", title, [curve], span=(low, high))
+    return loglog("α", f"{case}: error after one step (shaded: H.19)", [curve], span=results["h19"])

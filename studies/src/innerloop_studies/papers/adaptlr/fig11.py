@@ -61,14 +61,12 @@ def _nearest(curves: dict[str, Any], rate: float) -> int:
 def _rows(curves: dict[str, Any]) -> list[Row]:
     best, same = curves["best"], curves["same"]["mean"]
     losses = {way: min(curves[way]["mean"]) for way in WAYS}
-    near = _nearest(curves, curves["estimate"])
+    near, positive = (
+        _nearest(curves, curves["estimate"]),
+        "same α in training and testing: the best is positive",
+    )
     return [
-        row(
-            "same α in training and testing: the best is positive",
-            "positive",
-            f"{best['same']:.3g}",
-            best["same"] > 0,
-        ),
+        row(positive, "positive", f"{best['same']:.3g}", best["same"] > 0),
         row(
             "same α: the estimate is near the best",
             "near",
@@ -91,17 +89,14 @@ def _rows(curves: dict[str, Any]) -> list[Row]:
             best["fixed training"] > 0,
             reason="the caption has α_t = 0.2, which contradicts its own axis",
         ),
-        row(
-            "the same α, at its best, beats the fixed test rate at its best",
-            "lower",
-            f"{losses['same']:.4g} against {losses['fixed test']:.4g}",
-            losses["same"] < losses["fixed test"],
-        ),
-        row(
-            "the same α, at its best, beats the fixed training rate at its best",
-            "lower",
-            f"{losses['same']:.4g} against {losses['fixed training']:.4g}",
-            losses["same"] < losses["fixed training"],
+        *(
+            row(
+                f"the same α, at its best, beats the {way} rate at its best",
+                "lower",
+                f"{losses['same']:.4g} against {losses[way]:.4g}",
+                losses["same"] < losses[way],
+            )
+            for way in WAYS[1:]
         ),
     ]
 
@@ -139,27 +134,14 @@ def _panels(curves: dict[str, Any]) -> list[Panel]:
     best, (no_spread, no_noise, _) = curves["best"], curves["range"].values()
     ends = [mark("no spread of tasks", no_spread), mark("no noise", no_noise)]
     estimate = mark("H.1", curves["estimate"])
-    return [
-        panel("α (½ · mean)", "same α in training and testing", [curve("same")], [estimate]),
-        panel(
-            "training α",
-            f"test α fixed at {FIXED} (text)",
-            [curve("fixed test")],
-            [mark("best", best["fixed test"])],
-        ),
-        panel(
-            "test α",
-            f"training α fixed at {FIXED} (caption)",
-            [curve("fixed training")],
-            [mark("best", best["fixed training"])],
-        ),
-        panel(
-            "training α",
-            "both strategies, with Bernacchia's range",
-            [curve("same", "same α"), curve("fixed test", f"test α {FIXED}")],
-            [estimate, *ends],
-        ),
-    ]
+    both = [curve("same", "same α"), curve("fixed test", f"test α {FIXED}")]
+    panels = [panel("α (½ · mean)", "same α in training and testing", [curve("same")], [estimate])]
+    for way, x, y in (
+        ("fixed test", "training α", f"test α fixed at {FIXED} (text)"),
+        ("fixed training", "test α", f"training α fixed at {FIXED} (caption)"),
+    ):
+        panels.append(panel(x, y, [curve(way)], [mark("best", best[way])]))
+    return [*panels, panel("training α", "both strategies, with Bernacchia's range", both, [estimate, *ends])]
 
 
 def _draw(seed: int, count: int, shots: int) -> tuple[TaskBatch, Sums]:

@@ -112,10 +112,8 @@ def _smoke_rows(
     """Thirty steps teach nothing: what was computed is checked."""
     again = [kept_score(score) for score in trained(FIXED, steps, episodes)["scores"]]
     zero = RATES.index(0.0)
-    at_zero = [
-        (errors_of([scores[zero]])[0], plain or math.inf)
-        for scores, plain in zip(table, unadapted, strict=True)
-    ]
+    adapted = errors_of([scores[zero] for scores in table])
+    at_zero = [(a, b or math.inf) for a, b in zip(adapted, unadapted, strict=True)]
     repeated = list(zip(errors_of(table[RATES.index(FIXED)]), errors_of(again), strict=True))
     return [
         same_row(f"training at {FIXED} once more gives the same errors", repeated),

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from innerloop.core.random import Draws
 from innerloop.core.types import TaskBatch
-from innerloop.report.plots.panels import Panel, line, mark, panel, panels_figure
+from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.tasks.families import bernacchia_quadratic
 from innerloop_studies.papers.adaptlr.shared import WideNet, seeded, tangent_entries, tangent_gram, wide_net
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
@@ -31,7 +31,10 @@ def run(scale: str, say: Say) -> Reproduction:
         keys = ("best", "h15", "h14", "h1")
         say(f"{name}: " + ", ".join(f"{key} {case[key]:.3g}" for key in keys))
     rows = [one for name, case in cases.items() for one in _rows(name, case)]
-    panels = [_panel(name, case) for name, case in cases.items()]
+    panels = []
+    for name, case in cases.items():
+        curve = line("loss after one step", case["rates"], case["losses"], half=case["half"])
+        panels.append(panel("α", name, [curve], [mark("optimum", case["best"]), mark("H.1", case["h1"])]))
     protocol = {
         "width": width,
         "parameters": 3 * width + 1,
@@ -41,8 +44,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "weights": "U(−1, 1) or N(0, 1), standard parametrisation (the paper does not give the scale)",
         "seeds": "0 … 3",
     }
-    data = cases
-    return Reproduction(rows, {"adaptlr-fig2": panels_figure(panels)}, data, protocol)
+    return Reproduction(rows, {"adaptlr-fig2": panels_figure(panels)}, cases, protocol)
 
 
 def _rows(name: str, case: dict[str, Any]) -> list[Row]:
@@ -64,20 +66,12 @@ def _rows(name: str, case: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _panel(name: str, case: dict[str, Any]) -> Panel:
-    curve = line("loss after one step", case["rates"], case["losses"], half=case["half"])
-    return panel("α", name, [curve], [mark("optimum", case["best"]), mark("H.1", case["h1"])])
-
-
 def _tasks(seed: int, count: int, shots: int) -> TaskBatch:
     draws = Draws(seed, list(range(count)), dtype=torch.float64)
     batch = bernacchia_quadratic(draws, shots, shots, dim=1, sigma=1.0, nu=0.5)
-    return batch._replace(x_support=_with_ones(batch.x_support), x_query=_with_ones(batch.x_query))
-
-
-def _with_ones(x: Tensor) -> Tensor:
-    """A column of ones for the first layer's bias: 3 · width + 1 parameters, as in the paper."""
-    return torch.cat([x, torch.ones_like(x)], -1)
+    # a column of ones for the first layer's bias: 3 · width + 1 parameters, as in the paper
+    x_s, x_q = (torch.cat([x, torch.ones_like(x)], -1) for x in (batch.x_support, batch.x_query))
+    return batch._replace(x_support=x_s, x_query=x_q)
 
 
 def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> dict[str, Any]:
@@ -100,19 +94,10 @@ def _case(law: str, k: int, n: int, width: int, tests: int, seed: int) -> dict[s
     def at(rate: float) -> float:
         return float((before - 2 * rate * above + rate**2 * below).mean())
 
-    return {
-        "rates": rates.tolist(),
-        "losses": curves.mean(1).tolist(),
-        "half": (1.96 * curves.std(1) / tests**0.5).tolist(),
-        "best": best,
-        "least": at(best),
-        "before": at(0.0),
-        "h15": h15,
-        "h14": h14,
-        "h1": h1,
-        "there": at(h15),
-        "at_h1": at(h1),
-    }
+    half, estimates = (1.96 * curves.std(1) / tests**0.5).tolist(), {"h15": h15, "h14": h14, "h1": h1}
+    along = {"rates": rates.tolist(), "losses": curves.mean(1).tolist(), "half": half}
+    losses = {"least": at(best), "before": at(0.0), **estimates, "there": at(h15), "at_h1": at(h1)}
+    return {**along, "best": best, **losses}
 
 
 def _parts(net: WideNet, test: TaskBatch, x: Tensor, dual: Tensor) -> tuple[Tensor, Tensor, Tensor]:

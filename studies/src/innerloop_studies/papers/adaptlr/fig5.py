@@ -23,15 +23,12 @@ Gaps = dict[str, Any]
 def run(scale: str, say: Say) -> Reproduction:
     """The paper shows one draw of training tasks; distances here are means over draws."""
     tasks, draws = {"smoke": (200, 20), "cpu": (2000, 40), "paper": (5000, 100)}[scale]
-    rows: list[Row] = []
-    by_law: dict[str, Gaps] = {}
-    for i, law in enumerate(LAWS):
-        by_law[str(law)] = gaps = _gaps(law, tasks, draws, seed=i)
-        rows += _rows(str(law), gaps, draws)
-        say(
-            f"{law}: at t = 0 the distance gap is {gaps['distance'][0]:.3g}, the loss gap "
-            f"{gaps['test'][0]:+.3g} on test tasks, {gaps['training'][0]:+.3g} on training tasks"
-        )
+    by_law: dict[str, Gaps] = {str(law): _gaps(law, tasks, draws, seed=i) for i, law in enumerate(LAWS)}
+    for law, gaps in by_law.items():
+        distance, test, training = (gaps[key][0] for key in ("distance", "test", "training"))
+        loss = f"{test:+.3g} on test tasks, {training:+.3g} on training tasks"
+        say(f"{law}: at t = 0 the distance gap is {distance:.3g}, the loss gap {loss}")
+    rows = [one for law, gaps in by_law.items() for one in _rows(law, gaps, draws)]
     protocol = {
         "training tasks": tasks,
         "draws": draws,
@@ -77,17 +74,17 @@ def _rows(law: str, gaps: Gaps, draws: int) -> list[Row]:
 
 
 def _panels(by_law: dict[str, Gaps]) -> list[Panel]:
-    def one(title: str, key: str, relative: bool) -> Panel:
+    panels = []
+    for key, title in (
+        ("test", "(a) loss of MAML − loss of ERM, test tasks, relative to t = 0"),
+        ("training", "the same on training tasks"),
+        ("distance", "(b) F_t(w_m) − F_t(w_r)"),
+    ):
         along = {law: gaps[key] for law, gaps in by_law.items()}
-        by = {law: abs(values[0]) if relative else 1.0 for law, values in along.items()}
+        by = {law: 1.0 if key == "distance" else abs(values[0]) for law, values in along.items()}
         lines = [line(law, STEPS[1:], [v / by[law] for v in values[1:]]) for law, values in along.items()]
-        return panel("adaptation steps t", title, lines, log_x=True)
-
-    return [
-        one("(a) loss of MAML − loss of ERM, test tasks, relative to t = 0", "test", True),
-        one("the same on training tasks", "training", True),
-        one("(b) F_t(w_m) − F_t(w_r)", "distance", False),
-    ]
+        panels.append(panel("adaptation steps t", title, lines, log_x=True))
+    return panels
 
 
 class Spectra(NamedTuple):
@@ -140,9 +137,6 @@ def _gaps(law: Law, tasks: int, draws: int, seed: int) -> Gaps:
     error = (torch.stack(gaps["distance"]).std(0) / draws**0.5).tolist()
     drawn = torch.stack(gaps["drawn"])
     above = drawn[:, 0] > 0
-    as_published = above & (drawn < 0).any(1)
-    shares = {
-        "above at first": float(above.double().mean()),
-        "as published": float(as_published.double().mean()),
-    }
+    found = {"above at first": above, "as published": above & (drawn < 0).any(1)}
+    shares = {name: float(share.double().mean()) for name, share in found.items()}
     return {**means, "training": training, "error": error, "shares": shares}

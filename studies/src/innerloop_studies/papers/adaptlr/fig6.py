@@ -29,13 +29,8 @@ DIMS, LARGE = [1, 2, 5, 10, 20, 50], 2000
 """Of Example 2: for K = 1, and for K = d."""
 
 
-def coefficients() -> dict[str, list[int]]:
-    """Figure 6's g₁, g₂ and g₃: how many terms each moment has at d = :data:`DIM`."""
-    return {
-        "g1": examples.counts((1, 1), DIM),
-        "g2": examples.counts((3, 1, 2), DIM),
-        "g3": examples.counts((1, 1, 1), DIM),
-    }
+WEIGHTS = {"g1": (1, 1), "g2": (3, 1, 2), "g3": (1, 1, 1)}
+"""Of Figure 6's g₁, g₂ and g₃: how many terms each moment has at d = :data:`DIM`."""
 
 
 def polynomials(dims: list[int]) -> dict[str, Any]:
@@ -44,17 +39,15 @@ def polynomials(dims: list[int]) -> dict[str, Any]:
     def rates(traces: Any, sizes: Sequence[int], variances: Sequence[Fraction]) -> dict[str, list[float]]:
         return {f"K = {k}": [traces(d, k, v).rate for d in sizes for v in variances] for k in SAMPLES}
 
-    one = [Fraction(1)]
+    one, exact, printed = [Fraction(1)], examples.polynomial_traces, examples.printed_polynomial_traces
     return {
         "variances": [float(v) for v in VARIANCES],
         "dims": dims,
-        "along σ²": rates(examples.polynomial_traces, [SIZE], VARIANCES),
-        "along d, σ² = 1": rates(examples.polynomial_traces, dims, one),
-        "along d, σ² = 0.1": rates(examples.polynomial_traces, dims, [Fraction(1, 10)]),
-        "as printed, d = 3": {
-            k: v[0] for k, v in rates(examples.printed_polynomial_traces, [3], one).items()
-        },
-        "exact, d = 3": {k: v[0] for k, v in rates(examples.polynomial_traces, [3], one).items()},
+        "along σ²": rates(exact, [SIZE], VARIANCES),
+        "along d, σ² = 1": rates(exact, dims, one),
+        "along d, σ² = 0.1": rates(exact, dims, [Fraction(1, 10)]),
+        "as printed, d = 3": {k: v[0] for k, v in rates(printed, [3], one).items()},
+        "exact, d = 3": {k: v[0] for k, v in rates(exact, [3], one).items()},
     }
 
 
@@ -75,7 +68,8 @@ def matrices() -> dict[str, Any]:
 def run(scale: str, say: Say) -> Reproduction:
     """Everything is exact: rational numbers for Example 1, sums over coinciding indices for Example 2."""
     dims = list(range(1, {"smoke": 6, "cpu": 16, "paper": 21}[scale]))
-    six, one, two = coefficients(), polynomials(dims), matrices()
+    six = {name: examples.counts(weights, DIM) for name, weights in WEIGHTS.items()}
+    one, two = polynomials(dims), matrices()
     data = {"figure 6": six, "example 1": one, "example 2": two}
     for name, part in data.items():
         say(f"{name}: {', '.join(part)}")
@@ -141,16 +135,11 @@ def _example_1(example: dict[str, Any]) -> list[Row]:
         what = f"Example 1, d = {SIZE}, {name}"
         ours = f"{rates[0]:.3g} at σ² = {variances[0]:g}, {rates[-1]:.2g} at {variances[-1]:g}"
         rows.append(row(f"{what}: α*_lim falls as σ² grows", "inverse relationship", ours, _falls(rates)))
-        rows.append(
-            row(
-                f"{what}: it is of order 1/σ² as σ → 0 (E.5, E.6)",
-                "O(1/σ²): slope −1",
-                f"slope {slopes[0]:.2g} at the smallest σ², where α → ½; {slopes[-1]:.2f} at the largest",
-                abs(slopes[0] + 1) < 0.1,
-                fails="E[x⁰] = 1 stands above and below (E.6 leaves it out); the order is 0, and 1 − d for "
-                "large σ². As an upper bound O(1/σ²) is true and says nothing",
-            )
-        )
+        order = f"{what}: it is of order 1/σ² as σ → 0 (E.5, E.6)"
+        said = f"slope {slopes[0]:.2g} at the smallest σ², where α → ½; {slopes[-1]:.2f} at the largest"
+        why = "E[x⁰] = 1 stands above and below (E.6 leaves it out); the order is 0, and 1 − d for large σ². "
+        why += "As an upper bound O(1/σ²) is true and says nothing"
+        rows.append(row(order, "O(1/σ²): slope −1", said, abs(slopes[0] + 1) < 0.1, fails=why))
     for v, expected in (("1", (True, True)), ("0.1", (True, False))):
         for (name, rates), holds in zip(example[f"along d, σ² = {v}"].items(), expected, strict=True):
             ours = listed(rates[:5]) + f" for d = 1 … 5; {rates[-1]:.2g} at the last"
@@ -167,17 +156,15 @@ def _example_1(example: dict[str, Any]) -> list[Row]:
     return [*rows, row(what, "equal", ours, same, fails=reason)]
 
 
-def _ratios(example: dict[str, Any]) -> dict[str, list[float]]:
+def _ratios(laws: dict[str, Any]) -> dict[str, list[float]]:
     """Exact over printed rates, by law."""
-    laws = {name: example[name] for name in MOMENTS}
-    return {n: [rate / law["printed, K = 1"] for rate in law["exact, K = 1"]] for n, law in laws.items()}
+    return {n: [r / laws[n]["printed, K = 1"] for r in laws[n]["exact, K = 1"]] for n in MOMENTS}
 
 
 def _example_2(example: dict[str, Any]) -> list[Row]:
     ratio = _ratios(example)
     large = {name: example[name]["large"] for name in MOMENTS}
     share = {name: large[name] / example[name]["E[Y⁴]/E[Y⁶]"] for name in MOMENTS}
-    last = DIMS[-1]
     constant = max(share.values()) < 1.1 * min(share.values())
     return [
         row(
@@ -187,7 +174,7 @@ def _example_2(example: dict[str, Any]) -> list[Row]:
             all(math.isclose(r[0], 1) for r in ratio.values()),
         ),
         row(
-            f"Example 2, K = 1, d = {last}: the same, for any d",
+            f"Example 2, K = 1, d = {DIMS[-1]}: the same, for any d",
             "equal",
             "exact / printed: " + ", ".join(f"{n} {r[-1]:.3f}" for n, r in ratio.items()),
             all(math.isclose(r[-1], 1) for r in ratio.values()),

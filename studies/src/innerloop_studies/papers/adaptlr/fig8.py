@@ -20,12 +20,11 @@ KINDS = ("random matrix", "Gaussian basis", "polynomial basis")
 
 def draw(kind: str, made: torch.Generator, tasks: int) -> Tensor:
     """Features of one kind: d = 20 for random matrices, 10 bumps on (−5, 5), 5 Taylor terms on (−1, 1)."""
+    wide = Law("uniform", -5, 5)
     if kind == "random matrix":
-        return Law("uniform", -5, 5).draw(made, tasks, SAMPLES, 20)
+        return wide.draw(made, tasks, SAMPLES, 20)
     if kind == "Gaussian basis":
-        return gaussian_basis(
-            Law("uniform", -5, 5).draw(made, tasks, SAMPLES, 1), spread_centres(-5, 5, 10), 1.0
-        )
+        return gaussian_basis(wide.draw(made, tasks, SAMPLES, 1), spread_centres(-5, 5, 10), 1.0)
     return polynomial_basis(Law("uniform", -1, 1).draw(made, tasks, SAMPLES, 1), 5, scaled=True)
 
 
@@ -39,15 +38,11 @@ def run(scale: str, say: Say) -> Reproduction:
         mean, deviation, limit = errors["mean"], errors["deviation"], errors["limit"]
         first, last = mean[0], mean[-1]
         say(f"{kind}: α*_lim = {limit:.4g}, error {first:.3g} → {last:.3g}")
-        rows.append(
-            row(
-                f"{kind}: |α*(N) − α*_lim| shrinks from N = {counts[0]} to {counts[-1]}",
-                "shrinks towards 0",
-                f"{first:.3g} → {last:.3g} ({last / limit:.1%} of α*_lim)",
-                last < 0.5 * first and deviation[-1] < deviation[0],
-                reason="holds if mean error more than halves and its deviation falls",
-            )
-        )
+        what = f"{kind}: |α*(N) − α*_lim| shrinks from N = {counts[0]} to {counts[-1]}"
+        said = f"{first:.3g} → {last:.3g} ({last / limit:.1%} of α*_lim)"
+        holds = last < 0.5 * first and deviation[-1] < deviation[0]
+        why = "holds if mean error more than halves and its deviation falls"
+        rows.append(row(what, "shrinks towards 0", said, holds, reason=why))
         curve = line(f"mean of {trials} trials, ± deviation", counts, mean, half=deviation)
         panels.append(panel("number of tasks", f"{kind}: |α*(N) − α*_lim|", [curve], log_x=True))
     protocol = {"samples per task": SAMPLES, "trials": trials, "optima": "N(0, 3I)", "seeds": "0, 1, 2"}

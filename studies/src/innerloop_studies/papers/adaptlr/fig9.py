@@ -48,17 +48,10 @@ def run(scale: str, say: Say) -> Reproduction:
         data[name] = case = _case(features, a)
         limit, best, excess = case["limit"], case["best"], case["excess"]
         say(f"{name}: α*_lim = {limit:.4g}, optimum {best:.4g}")
-        rows.append(
-            row(
-                f"{name}: α*_lim is close to the optimum",
-                "–" if name == SHIFTED else "close",
-                f"α*_lim {limit:.4g}, optimum {best:.4g} (ratio {limit / best:.2f}); "
-                f"loss {excess:.2%} above the least",
-                excess < 0.05,
-                reason="holds if the loss at α*_lim is within 5 % of the least"
-                + NOTES.get(name.split()[0], ""),
-            )
-        )
+        paper, ratio = "–" if name == SHIFTED else "close", f"(ratio {limit / best:.2f})"
+        said = f"α*_lim {limit:.4g}, optimum {best:.4g} {ratio}; loss {excess:.2%} above the least"
+        why = f"holds if the loss at α*_lim is within 5 % of the least{NOTES.get(name.split()[0], '')}"
+        rows.append(row(f"{name}: α*_lim is close to the optimum", paper, said, excess < 0.05, reason=why))
         marks = [mark("α*_lim", limit), mark("optimum", best)]
         curve = line("training loss", case["rates"], case["losses"])
         panels.append(panel("α", f"{name}: loss of w_m(α)", [curve], marks))

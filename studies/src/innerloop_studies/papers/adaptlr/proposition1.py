@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from innerloop.report.plots.panels import Panel, line, panels_figure
+from innerloop.theory.kernels import log_slope
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop_studies.papers.adaptlr import examples
 from innerloop_studies.papers.adaptlr.examples import Eigenvalues
@@ -88,68 +89,39 @@ def _gaps(pool: Tensor, rate: float, counts: list[int], draws: int, made: torch.
     return {"rate": rate, "gap": gaps, "mean": means, "excess": excess, "norm": examples.sub_gaussian_norm(u)}
 
 
-def _slope(counts: list[int], gaps: list[float]) -> float:
-    """Of log gap against log N, least squares."""
-    x, y = torch.tensor(counts).double().log(), torch.tensor(gaps).double().log()
-    x = x - x.mean()
-    return float((x * y).sum() / x.square().sum())
-
-
 def _rows(results: Results) -> list[Row]:
     counts = results["counts"]
     rows = []
     for name in (LIMIT, INSIDE):
         part, gap = results[name], results[name]["gap"]
-        slope = _slope(counts[1:], gap[1:])
-        rows.append(
-            row(
-                f"{name}: the gap of the population risk to its mean vanishes as 1/N",
-                "of order 1/N (3.4)",
-                f"α = {part['rate']:.3g}: 95 % of gaps below {gap[0]:.3g} at N = {counts[0]}, "
-                f"{gap[-1]:.3g} at {counts[-1]} (mean risk {part['mean'][-1]:.3g}); "
-                f"slope {slope:.2f}",
-                abs(slope + 1) < 0.15,
-                reason="holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more",
-            )
+        slope = log_slope(counts[1:], gap[1:])
+        what = f"{name}: the gap of the population risk to its mean vanishes as 1/N"
+        said = (
+            f"α = {part['rate']:.3g}: 95 % of gaps below {gap[0]:.3g} at N = {counts[0]}, {gap[-1]:.3g} at "
         )
+        said += f"{counts[-1]} (mean risk {part['mean'][-1]:.3g}); slope {slope:.2f}"
+        why = "holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more"
+        rows.append(row(what, "of order 1/N (3.4)", said, abs(slope + 1) < 0.15, reason=why))
     excess = results[LIMIT]["excess"]
-    slope = _slope(counts[1:], excess[1:])
-    rows.append(
-        row(
-            "α*_lim: the mean population risk tends to its limit as 1/N (B.17)",
-            "of order 1/N",
-            f"{excess[0]:.3g} above it at N = {counts[0]}, {excess[-1]:.3g} at {counts[-1]}; "
-            f"slope {slope:.2f}",
-            abs(slope + 1) < 0.15,
-            reason="outside the rates of B.13, for which it is proved; holds as the rows above",
-        )
-    )
-    return [
-        *rows,
-        *_bound_rows(results),
-        _range_row(results["limit"], *results["proved"]),
-        _epsilon_row(results["ε"]),
-    ]
+    slope = log_slope(counts[1:], excess[1:])
+    what = "α*_lim: the mean population risk tends to its limit as 1/N (B.17)"
+    ends = f"{excess[0]:.3g} above it at N = {counts[0]}, {excess[-1]:.3g} at {counts[-1]}"
+    why = "outside the rates of B.13, for which it is proved; holds as the rows above"
+    rows.append(row(what, "of order 1/N", f"{ends}; slope {slope:.2f}", abs(slope + 1) < 0.15, reason=why))
+    more = [_range_row(results["limit"], *results["proved"]), _epsilon_row(results["ε"])]
+    return [*rows, *_bound_rows(results), *more]
 
 
 def _bound_rows(results: Results) -> list[Row]:
-    def one(bound: list[float], what: str, reason: str) -> Row:
-        looseness = [b / g for b, g in zip(bound, results[INSIDE]["gap"], strict=True)]
+    rows, first = [], "half the proof's end: 95 % of gaps lie below (3.4) as printed"
+    for key, what, reason in (
+        ("bound", first, "Hanson–Wright's constant as 1"),
+        ("corrected", "the same with ε for √ε in the first term, as C.18 gives", "C.19 loses a square of ε"),
+    ):
+        looseness = [b / g for b, g in zip(results[INSIDE][key], results[INSIDE]["gap"], strict=True)]
         ours = f"bound / 95 % quantile: {min(looseness):.3g} to {max(looseness):.3g}"
-        return row(what, "below the bound", ours, min(looseness) >= 1, reason=reason)
-
-    return [
-        one(
-            results[INSIDE]["bound"],
-            "half the proof's end: 95 % of gaps lie below (3.4) as printed",
-            "Hanson–Wright's constant as 1",
-        ),
-        one(
-            results[INSIDE]["corrected"],
-            "the same with ε for √ε in the first term, as C.18 gives",
-            "C.19 loses a square of ε",
-        ),
-    ]
+        rows.append(row(what, "below the bound", ours, min(looseness) >= 1, reason=reason))
+    return rows
 
 
 def _range_row(limit: float, low: float, high: float) -> Row:
@@ -177,14 +149,11 @@ def _epsilon_row(values: dict[str, float]) -> Row:
 
 def _panels(results: Results) -> list[Panel]:
     counts, inside, gap = results["counts"], results[INSIDE], results[LIMIT]["gap"]
-    start = gap[0]
-    guide = line("1/N", counts, [start * counts[0] / n for n in counts])
+    guide = line("1/N", counts, [gap[0] * counts[0] / n for n in counts])
     bound = [line("(3.4) as printed", counts, inside["bound"]), line("with ε", counts, inside["corrected"])]
-    return [
-        loglog("number of tasks N", "α*_lim: 95 % quantile of the gap", [line("gap", counts, gap), guide]),
-        loglog(
-            "number of tasks N",
-            "half the proof's end: gap and bound",
-            [line("gap", counts, inside["gap"]), *(one for one in bound if math.isfinite(one["y"][0]))],
-        ),
-    ]
+    finite = [one for one in bound if math.isfinite(one["y"][0])]
+    panels = {
+        "α*_lim: 95 % quantile of the gap": [line("gap", counts, gap), guide],
+        "half the proof's end: gap and bound": [line("gap", counts, inside["gap"]), *finite],
+    }
+    return [loglog("number of tasks N", title, lines) for title, lines in panels.items()]

@@ -55,21 +55,13 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def kept_score(kept: Mapping[str, Any]) -> Interval:
-    """A score as JSON holds it, where what is not a number is null.
-
-    >>> kept_score({"mean": None, "ci95": None, "n": 0})
-    Interval(mean=nan, ci95=nan, n=0)
-    """
+    """A score as JSON holds it, where what is not a number is null."""
     mean, ci95 = (math.nan if kept[key] is None else kept[key] for key in ("mean", "ci95"))
     return Interval(mean, ci95, kept["n"])
 
 
 def errors_of(scores: Sequence[Interval]) -> list[float]:
-    """Mean errors; where training failed, infinity.
-
-    >>> errors_of([Interval(0.5, 0.1, 3), Interval(math.nan, math.nan, 0)])
-    [0.5, inf]
-    """
+    """Mean errors; where training failed, infinity."""
     return [score.mean if math.isfinite(score.mean) else math.inf for score in scores]
 
 
@@ -87,12 +79,7 @@ def wide_net(made: torch.Generator, inputs: int, width: int, law: str, scale: fl
 
 
 def tangent_gram(net: WideNet, x: Tensor, z: Tensor) -> Tensor:
-    r"""The Gram of tangent features, over all weights and the output bias.
-
-    With :math:`h = xW`:
-    :math:`\mathrm{relu}(h)\mathrm{relu}(h')^\top + (xz^\top)\circ(a1_{h>0})(a1_{h'>0})^\top + 1`. Leading
-    axes are tasks.
-    """
+    r"""Gram of tangents: :math:`h^+h'^{+\top} + (xz^\top)\circ(a1_{h>0})(a1_{h'>0})^\top + 1`, h = xW."""
     h, g = x @ net.first, z @ net.first
     on_h, on_g = (h > 0).to(x.dtype) * net.second, (g > 0).to(x.dtype) * net.second
     return h.relu() @ g.relu().mT + (x @ z.mT) * (on_h @ on_g.mT) + 1.0

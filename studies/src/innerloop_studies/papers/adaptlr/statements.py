@@ -18,7 +18,6 @@ from innerloop.theory.rate.forms import (
     theorem2_range,
 )
 from innerloop_studies.papers.adaptlr import examples
-from innerloop_studies.papers.adaptlr.examples import Traces
 from innerloop_studies.papers.adaptlr.shared import DOUBLE, Law, seeded
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
@@ -38,8 +37,7 @@ UNIFORM = [1.0, 0.0, 25 / 3, 0.0, 125.0, 0.0, 15625 / 7]
 def run(scale: str, say: Say) -> Reproduction:
     """Exact where there is a closed form; else means over draws of training tasks."""
     draws, tasks = {"smoke": (2000, 500), "cpu": (20_000, 3000), "paper": (200_000, 20_000)}[scale]
-    theorem = _theorem_2(draws)
-    linear = _proposition_5()
+    theorem, linear = _theorem_2(draws), _proposition_5()
     rows = [
         *_corollary_1(),
         _corollary_2(tasks),
@@ -63,15 +61,10 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _corollary_1() -> list[Row]:
     normal = [float(m) for m in examples.normal_moments(9, 1.0)]
-    cases: dict[str, tuple[Traces, float, int]] = {
-        "random matrix, U(−5, 5), K = 50, d = 20": (
-            examples.independent_traces(UNIFORM, 50, 20),
-            20 * UNIFORM[2],
-            20,
-        ),
-        "(1, …, x⁴) of N(0, 1), K = 50": (examples.polynomial_traces(5, 50, 1.0), sum(normal[::2]), 5),
-        "(1, …, x⁴) of N(0, 1), K = 1": (examples.polynomial_traces(5, 1, 1.0), sum(normal[::2]), 5),
-    }
+    matrix, square = examples.independent_traces(UNIFORM, 50, 20), sum(normal[::2])
+    cases = {"random matrix, U(−5, 5), K = 50, d = 20": (matrix, 20 * UNIFORM[2], 20)}
+    for k in (50, 1):
+        cases[f"(1, …, x⁴) of N(0, 1), K = {k}"] = examples.polynomial_traces(5, k, 1.0), square, 5
     lower, upper = {}, {}
     for name, (traces, square, d) in cases.items():
         lower[name], upper[name] = traces.rate * 2 * d * square, d / (2 * square) / traces.rate
@@ -103,13 +96,11 @@ def _corollary_2(tasks: int) -> Row:
     sums = task_sums(support, Law("normal", 0, 3**0.5).draw(made, tasks, 10), query)
     best, estimate = best_rate(sums, bounds(support).high), split_moments(support, query).rate
     least, there = risk_curve(sums, [best, estimate])
-    return row(
-        "Corollary 2: H.1 is the best rate where a task is judged on other samples than it adapts to",
-        "the limit of many tasks",
-        f"H.1 {estimate:.4g}, best {best:.4g}; loss {there / least - 1:.3%} above the least",
-        abs(estimate / best - 1) < 0.05 and there < 1.01 * least,
-        reason="holds if the rate is within 5 % and the loss within 1 % of the best",
-    )
+    what = "Corollary 2: H.1 is the best rate where a task is judged on other samples than it adapts to"
+    said = f"H.1 {estimate:.4g}, best {best:.4g}; loss {there / least - 1:.3%} above the least"
+    holds = abs(estimate / best - 1) < 0.05 and there < 1.01 * least
+    why = "holds if the rate is within 5 % and the loss within 1 % of the best"
+    return row(what, "the limit of many tasks", said, holds, reason=why)
 
 
 def _theorem_2(draws: int) -> dict[str, Any]:
@@ -138,20 +129,15 @@ def _theorem_rows(theorem: dict[str, Any]) -> list[Row]:
     rows = []
     for d in DIMS:
         ratios = [gain * d / (bound * d**2) for gain, bound in zip(gains, per_square, strict=True)]
-        holds = d == 1
-        rows.append(
-            row(
-                f"Theorem 2, d = {d}: E[F_t(w_r) − F_t(w_m)] ≥ (3.8) for t = {', '.join(map(str, STEPS))}",
-                "gap / bound at least 1",
-                listed(ratios) + f" (α = {theorem['rate']:.3g}, the largest)",
-                min(ratios) >= 1,
-                expected=holds,
-                reason="" if holds else "G.27 has a d too many: the gap grows with d, the bound with d²",
-            )
-        )
-    fades = all(a > b > 0 for a, b in pairwise(gains))
-    ours = listed(gains)
-    return [*rows, row("Theorem 2: the gap is positive at t = 0 and fades as t grows", "fades", ours, fades)]
+        what = f"Theorem 2, d = {d}: E[F_t(w_r) − F_t(w_m)] ≥ (3.8) for t = {listed(STEPS, 'd')}"
+        said = listed(ratios) + f" (α = {theorem['rate']:.3g}, the largest)"
+        why = "" if d == 1 else "G.27 has a d too many: the gap grows with d, the bound with d²"
+        rows.append(row(what, "gap / bound at least 1", said, min(ratios) >= 1, fails=why))
+    fades, what = (
+        all(a > b > 0 for a, b in pairwise(gains)),
+        "the gap is positive at t = 0 and fades as t grows",
+    )
+    return [*rows, row(f"Theorem 2: {what}", "fades", listed(gains), fades)]
 
 
 def _proposition_5() -> dict[str, Any]:
@@ -215,10 +201,8 @@ def _heuristics() -> list[Row]:
 def _panels(theorem: dict[str, Any], linear: dict[str, Any]) -> list[Panel]:
     ratio = [gain / bound for gain, bound in zip(theorem["gain"], theorem["bound"], strict=True)]
     over = [line(f"t = {t}", DIMS, [r / d for d in DIMS]) for t, r in zip(STEPS, ratio, strict=True)]
-    orders = [
-        line("rest", linear["rates"], linear["rest"]),
-        line("α‖∇w_m(0)‖", linear["rates"], linear["moved"]),
-    ]
+    names = {"rest": "rest", "moved": "α‖∇w_m(0)‖"}
+    orders = [line(name, linear["rates"], linear[key]) for key, name in names.items()]
     return [
         loglog("d", "Theorem 2: gap / bound (3.8)", over, heights={"1": 1.0}),
         loglog("α", "Proposition 5: w_m(α) − w_r − α∇w_m(0)", orders),

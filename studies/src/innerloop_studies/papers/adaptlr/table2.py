@@ -24,23 +24,14 @@ SHOTS, QUERIES = 10, 256
 
 
 def floor() -> float:
-    r"""The least error without adaptation, :math:`\pi^2/6 - E\cos^2 x` for x ~ U(−5, 5).
-
-    :math:`E[y^2] = E[a^2]/2 = \pi^2/6` and :math:`E[y|x] = E[a]E[\sin(x+b)] = \cos x`.
-
-    >>> round(floor(), 3)
-    1.172
-    """
+    r"""The least error without adaptation, :math:`\pi^2/6 - E\cos^2 x`, x ~ U(−5, 5), as E[y|x] = cos x."""
     return math.pi**2 / 6 - (0.5 + math.sin(10.0) / 20)
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """ERM on 1-40-40-1, the first two layers frozen, the last one in closed form for every α (H.4.3)."""
-    steps, train, test = {
-        "smoke": (300, 200, 500),
-        "cpu": (3000, 1000, 10_000),
-        "paper": (20_000, 1000, 10_000),
-    }[scale]
+    sizes = {"smoke": (300, 200, 500), "cpu": (3000, 1000, 10_000), "paper": (20_000, 1000, 10_000)}
+    steps, train, test = sizes[scale]
     recipe = make_recipe(
         {
             "name": "adaptlr-table2",
@@ -87,9 +78,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _sums(stacks: Stacks) -> Sums:
-    return labelled_sums(
-        stacks.support, stacks.support_targets[..., 0], stacks.query, stacks.query_targets[..., 0]
-    )
+    targets, query_targets = stacks.support_targets[..., 0], stacks.query_targets[..., 0]
+    return labelled_sums(stacks.support, targets, stacks.query, query_targets)
 
 
 def _forms(stacks: Stacks) -> dict[str, float]:
@@ -116,9 +106,9 @@ def _table(train: Sums, test: Sums, forms: dict[str, float]) -> dict[str, Any]:
     return {
         "rates": list(RATES),
         "pre": [risk(test, maml_solution(train, rate), 0.0) for rate in RATES],
-        "post": [after(rate) for rate in RATES],
+        "post": list(map(after, RATES)),
         "fine": fine,
-        "fine_post": [after(rate) for rate in fine],
+        "fine_post": list(map(after, fine)),
         "before": after(0.0),
         "best": best,
         "least": after(best),

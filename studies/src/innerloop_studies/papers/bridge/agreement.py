@@ -8,26 +8,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.core.losses import get_loss
 from innerloop.core.types import Params, TaskBatch
-from innerloop.evaluation.heads import fit_heads, head_scores
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.kernels.empirical.exact import jacobian
 from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.meta.descent import Descent, response
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
-from innerloop.learners.gradient import anil
-from innerloop.learners.objectives.multitask import multitask
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.kernels import log_slope, spectrum
-from innerloop.training.wide import descend, episodic_loss, objective_loss
 from innerloop_studies.papers.bridge import shared as setting
 from innerloop_studies.papers.figures import loglog
-from innerloop_studies.papers.training import fitted
+from innerloop_studies.papers.training import by_frozen_features, combined, fitted
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
@@ -71,8 +66,9 @@ def _by_theorem(job: Wide) -> tuple[Tensor, float]:
     net = antisymmetric(plain)
     params, _ = net.init(torch.Generator().manual_seed(job.seed))
     train, test = train.to(dtype=torch.float32), test.to(dtype=torch.float32)
-    losses: list[float] = []
-    trained = _descend(job, net, params, train, rate, losses)
+    if job.method == "anil":
+        train = train._replace(x_query=train.x_support, y_query=train.y_support)
+    trained, losses = setting.train_wide(job.method, net, params, train, rate, job.steps, INNER)
     started = {**trained, **{name: params[name] for name in net.head_names}}  # the head is reset
     with torch.no_grad():
         return adapted(net, started, test, TEST), losses[-1] / losses[0]
@@ -87,27 +83,8 @@ def _largest(method: str, net: Network, params: Params, tasks: TaskBatch) -> flo
     return float(spectrum(anil_kernel_without_split(base.ntk, base.nngp, tasks.size, INNER))[0])
 
 
-def _descend(
-    job: Wide, net: Network, params: Params, tasks: TaskBatch, rate: float, losses: list[float]
-) -> Params:
-    loss, watch = get_loss("half-sse"), lambda _step, _params, value: losses.append(value)
-    if job.method == "mtl":
-        objective = multitask(net, loss, tasks.size, heads="shared")
-        started = objective.init(params, torch.Generator().manual_seed(0))
-        trained = descend(objective_loss(objective, tasks), started, rate, job.steps, watch)
-        return {name: trained[name] for name in params}
-    assert INNER.steps is not None
-    learner = anil(net, loss, INNER.time / INNER.steps, INNER.steps)
-    same = tasks._replace(x_query=tasks.x_support, y_query=tasks.y_support)
-    return descend(episodic_loss(learner, same), params, rate, job.steps, watch)
-
-
 def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tensor:
-    r"""Query outputs after the head alone has descended on the support set, ``(tests, queries, 1)``.
-
-    The outputs are linear in the head, so :math:`f(X) + K(X,X')\,T_K^{\hat s}(X')(Y'-f(X'))` with the kernel
-    K of the head is exact, whatever the features are.
-    """
+    """Query outputs ``(tests, queries, 1)`` once the head moved; linear in it: its kernel is exact."""
     params = {name: value.double() for name, value in params.items()}
 
     def tangents(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,10 +118,8 @@ def _by_recipe(job: Wide) -> tuple[Tensor, float]:
 def trained_pictures(
     method: str, seed: int, steps: int, episodes: int, filters: int, data: str
 ) -> dict[str, Any]:
-    """What a trained Conv4 answers to the queries of the test tasks, in thousandths, and the accuracy.
-
-    Both methods adapt in the same way: logistic regression on normalised features (C = 3), as Bridge does.
-    """
+    """Conv4's answers in thousandths, and its accuracy: logistic regression (C = 3), as in Bridge."""
+    objective = "multitask" if method == "mtl" else "episodic"
     recipe = make_recipe(
         {
             "name": "bridge-agreement",
@@ -152,46 +127,26 @@ def trained_pictures(
             "tasks": {"family": "few-shot", "ways": 5, "shots": 5, "queries": 5},
             "model": {"kind": "conv4", "filters": filters, "pooling": "max", "norm": "transductive"},
             "inner": {"method": "anil", "lr": 0.1, "steps": 3, "loss": "cross-entropy"},
-            "outer": {
-                "objective": "multitask" if method == "mtl" else "episodic",
-                "steps": steps,
-                "batch": 4,
-                "lr": 2e-3,
-            },
+            "outer": {"objective": objective, "steps": steps, "batch": 4, "lr": 2e-3},
             "eval": {"episodes": episodes, "queries": 10},
             "run": {"seed": seed, "threads": 1},
         }
     )
     outcome = fitted(recipe)
     assert outcome.state is not None
-    sampler, network = outcome.parts.data.test, outcome.parts.network
-    shares, truth = [], []
+    model = outcome.parts.network, outcome.state.params, outcome.state.buffers
+    tasks = (outcome.parts.data.test.episode(i) for i in range(episodes))
     with torch.no_grad():
-        for i in range(episodes):
-            task = sampler.episode(i)
-            shares.append(_probabilities(network, outcome.state.params, outcome.state.buffers, task))
-            truth.append(task.y_query)
-    all_shares, all_truth = torch.cat(shares), torch.cat(truth)
-    right = (all_shares.argmax(1) == all_truth).double().mean()
-    return {"thousandths": (1000 * all_shares).round().int().tolist(), "accuracy": float(right)}
-
-
-def _probabilities(network: Network, params: Params, buffers: Any, task: Any) -> Tensor:
-    z, q = (
-        network.features(params, buffers, x, "batch")[0].flatten(1)[None].double()
-        for x in (task.x_support, task.x_query)
-    )
-    return head_scores(fit_heads(z, task.y_support[None], 5, "logistic", 3.0, True), q)[0].softmax(1)
+        judged = [(by_frozen_features(*model, task, 5).softmax(1), task.y_query) for task in tasks]
+    shares, truth = (torch.cat(part) for part in zip(*judged, strict=True))
+    right = (shares.argmax(1) == truth).double().mean()
+    return {"thousandths": (1000 * shares).round().int().tolist(), "accuracy": float(right)}
 
 
 METHODS = ("anil", "mtl")
-SHRINKS = {"depth 16": True, "depth 64": True, "depth 256": True, "depth 512": True, "floor": True}
-RECORDED: dict[str, dict[str, bool]] = {
-    # a few steps from the start: pictures are labelled by their common weights
-    "smoke": SHRINKS | {"width": False, "recipe depth": False, "recipe floor": True, "pictures": True},
-    "cpu": SHRINKS | {"width": True, "recipe depth": False, "recipe floor": True, "pictures": False},
-    "paper": SHRINKS | {"width": True, "recipe depth": False, "recipe floor": True, "pictures": False},
-}
+# a few steps from the start pictures are labelled by their common weights, and width does not count yet
+FAILS = {"smoke": ("width", "recipe depth"), "cpu": ("recipe depth", "pictures")}
+FAILS["paper"] = FAILS["cpu"]
 """As found at ``smoke`` and ``cpu``; ``paper`` has not been run."""
 
 
@@ -221,7 +176,6 @@ def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str)
                 "shrinks",
                 listed(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
                 gaps[-1] < gaps[0] and slope < 0,
-                expected=RECORDED[scale][f"depth {width}"],
                 reason="holds if the slope on log–log axes is negative and the deepest gap the smaller",
             )
         )
@@ -234,7 +188,7 @@ def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str)
             "shrinks (the ε of h > O(ε⁻²))",
             f"{shares} times from width {narrow} to {wide} at L = {depths}",
             all(b.gap < a.gap for a, b in pairs),
-            expected=RECORDED[scale]["width"],
+            expected="width" not in FAILS[scale],
         )
     )
     ratios = [one.gap / one.floor for cells in theorem.values() for one in cells]
@@ -244,7 +198,6 @@ def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str)
             "close",
             f"the gap is {min(ratios):.2f} to {max(ratios):.2f} of the smaller distance of two seeds",
             max(ratios) < 1,
-            expected=RECORDED[scale]["floor"],
             reason="holds if it is so in every cell",
         )
     )
@@ -261,7 +214,7 @@ def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
             "shrinks",
             listed(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
             gaps[-1] < gaps[0] and slope < 0,
-            expected=RECORDED[scale]["recipe depth"],
+            expected="recipe depth" not in FAILS[scale],
             reason="far from the lazy regime that the theorem speaks of",
         ),
         row(
@@ -269,7 +222,6 @@ def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
             "close",
             f"{listed(ratios)} of the smaller distance of two seeds at L = {depths}",
             max(ratios) < 1,
-            expected=RECORDED[scale]["recipe floor"],
         ),
     ]
 
@@ -277,19 +229,16 @@ def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
 def picture_rows(pictures: dict[str, Any], scale: str) -> list[Row]:
     """Labels of pictures."""
     gap, seeds = pictures["gap"], [pictures[method] for method in METHODS]
-    floor = max(one["agreement"] for one in seeds)
-    said = [f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in pictures["accuracy"].items()]
-    return [
-        row(
-            "Conv4, 5-way 5-shot: ANIL and MTL give the same labels as often as two seeds of one do",
-            "close",
-            f"{100 * gap['agreement']:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
-            f"both methods); probabilities {gap['distance']:.3f} apart against "
-            f"{min(one['distance'] for one in seeds):.3f}; accuracy {', '.join(said)}",
-            gap["agreement"] >= floor,
-            expected=RECORDED[scale]["pictures"],
-        )
-    ]
+    floor, apart = max(one["agreement"] for one in seeds), min(one["distance"] for one in seeds)
+    accuracy = [f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in pictures["accuracy"].items()]
+    said = (
+        f"{100 * gap['agreement']:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
+        f"both methods); probabilities {gap['distance']:.3f} apart against {apart:.3f}; "
+        f"accuracy {', '.join(accuracy)}"
+    )
+    what = "Conv4, 5-way 5-shot: ANIL and MTL give the same labels as often as two seeds of one do"
+    expected = "pictures" not in FAILS[scale]
+    return [row(what, "close", said, gap["agreement"] >= floor, expected=expected)]
 
 
 NAME = "bridge-agreement"
@@ -306,20 +255,13 @@ class AgreementSize(NamedTuple):
     pictures: tuple[int, int, int, str]
 
 
+_FEW, _MANY = [2, 4, 8, 20], [2, 4, 8, 12, 16, 20]
 SIZES = {
     "smoke": AgreementSize([2, 4], [16, 64], 30, 2, ([2, 4], 32, 10), (2, 4, 8, "glyphs")),
-    "cpu": AgreementSize(
-        [2, 4, 8, 20], [64, 256], 200, 2, ([2, 4, 8, 20], 128, 300), (300, 100, 32, "cifar-fs")
-    ),
-    "paper": AgreementSize(
-        [2, 4, 8, 12, 16, 20],
-        [64, 256, 512],
-        1000,
-        5,
-        ([2, 4, 8, 12, 20], 512, 2000),
-        (20_000, 600, 64, "cifar-fs"),
-    ),
+    "cpu": AgreementSize(_FEW, [64, 256], 200, 2, (_FEW, 128, 300), (300, 100, 32, "cifar-fs")),
 }
+_LONG = ([2, 4, 8, 12, 20], 512, 2000), (20_000, 600, 64, "cifar-fs")
+SIZES["paper"] = AgreementSize(_MANY, [64, 256, 512], 1000, 5, *_LONG)
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -328,12 +270,8 @@ def run(scale: str, say: Say) -> Reproduction:
     depths, width, steps = size.recipe
     cells = [(depth, wide, size.steps, "theorem") for wide in size.widths for depth in size.depths]
     cells += [(depth, width, steps, "recipe") for depth in depths]
-    jobs = [
-        Wide(method, depth, wide, seed, how_long, regime)
-        for depth, wide, how_long, regime in cells
-        for seed in range(size.seeds)
-        for method in METHODS
-    ]
+    chosen = itertools.product(cells, range(size.seeds), METHODS)
+    jobs = [Wide(method, *cell[:2], seed, *cell[2:]) for cell, seed, method in chosen]
     trained = {}
     for job, value in zip(jobs, compute_parts(NAME, VERSION, trained_wide, jobs), strict=True):
         trained[job] = value
@@ -358,11 +296,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, Any], seeds: int) -> Apart:
     depth, width, steps, regime = cell
-    made = {
-        (method, seed): trained[Wide(method, depth, width, seed, steps, regime)]
-        for method in METHODS
-        for seed in range(seeds)
-    }
+    keys = list(itertools.product(METHODS, range(seeds)))
+    made = {(m, seed): trained[Wide(m, depth, width, seed, steps, regime)] for m, seed in keys}
     outputs = {key: _tensor(value["outputs"]) for key, value in made.items()}
     size = sum(float(one.norm(dim=1).mean()) for one in outputs.values()) / len(outputs)
 
@@ -384,10 +319,10 @@ def _tensor(values: list[list[float | None]]) -> torch.Tensor:
 
 def _pictures(size: AgreementSize, say: Say) -> dict[str, Any]:
     """Accuracies; how often two networks give the same label, and how far their probabilities are apart."""
-    settings = dict(zip(("steps", "episodes", "filters", "data"), size.pictures, strict=True))
-    jobs: list[dict[str, Any]] = [
-        {"method": m, "seed": seed, **settings} for seed in range(size.seeds) for m in METHODS
-    ]
+    settings = zip(
+        ("steps", "episodes", "filters", "data"), ([value] for value in size.pictures), strict=True
+    )
+    jobs = combined(seed=range(size.seeds), method=METHODS, **dict(settings))
     by_job = {}
     for job, value in zip(jobs, compute_parts(NAME, VERSION, trained_pictures, jobs), strict=True):
         by_job[job["method"], job["seed"]] = value
@@ -424,18 +359,16 @@ def _protocol(size: AgreementSize) -> dict[str, Any]:
 
 
 def _figure(size: AgreementSize, theorem: dict[int, list[Apart]], recipes: list[Apart]) -> Any:
-    def lines(depths: list[int], cells: list[Apart], what: str) -> list[Any]:
-        return [
-            line(f"ANIL − MTL{what}", depths, [one.gap for one in cells]),
-            line(f"two seeds of ANIL{what}", depths, [one.anil for one in cells]),
-            line(f"two seeds of MTL{what}", depths, [one.mtl for one in cells]),
-        ]
+    names = {"gap": "ANIL − MTL", "anil": "two seeds of ANIL", "mtl": "two seeds of MTL"}
 
-    all_lines = [one for width, cells in theorem.items() for one in lines(size.depths, cells, f", {width}")]
+    def lines(depths: list[int], cells: list[Apart], what: str) -> list[Any]:
+        return [line(name + what, depths, [getattr(one, k) for one in cells]) for k, name in names.items()]
+
+    by_title = {
+        "theorem": [
+            one for width, cells in theorem.items() for one in lines(size.depths, cells, f", {width}")
+        ],
+        "recipes": lines(size.recipe[0], recipes, ""),
+    }
     name = "distance of predictions / their size"
-    return panels_figure(
-        [
-            loglog("depth L", f"{name}, theorem", all_lines),
-            loglog("depth L", f"{name}, recipes", lines(size.recipe[0], recipes, "")),
-        ]
-    )
+    return panels_figure([loglog("depth L", f"{name}, {what}", each) for what, each in by_title.items()])

@@ -48,11 +48,8 @@ def run(scale: str, say: Say) -> Reproduction:
             say(f"{method}, width {width}: bound holds in {one['holds']:.0%}, distance {one['distance']:.3g}")
     rows = [one for m in METHODS for one in _rows(m, summaries[m], draws, kernels[m], eta0)]
     rows.append(_printed_rate_row(kernels, tasks, steps))
-    data = {
-        "eta0": eta0,
-        "rates": {m: rates(phi)._asdict() for m, phi in kernels.items()},
-        "found": summaries,
-    }
+    constants = {method: rates(phi)._asdict() for method, phi in kernels.items()}
+    data = {"eta0": eta0, "rates": constants, "found": summaries}
     protocol = {
         "network": f"{DEPTH} layers, ReLU, NTK parametrisation, its first outputs as drawn, float64",
         "tasks": f"{TASKS} Bridge tasks of {SAMPLES} samples, ‖x‖ = √d, labels standardised, no split",
@@ -61,8 +58,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "outer loop": f"{steps} full-batch steps of {ETA} η₀, η₀ the smaller of both analytic kernels'",
         "draws": f"{draws} networks per width (seeds 0 to {draws - 1})",
     }
-    figure = _figure(summaries, kernels, eta0)
-    return Reproduction(rows, {"bridge-convergence": figure}, data, protocol)
+    return Reproduction(rows, {"bridge-convergence": _figure(summaries, kernels, eta0)}, data, protocol)
 
 
 def limits(tasks: TaskBatch) -> dict[str, torch.Tensor]:
@@ -79,19 +75,15 @@ def limits(tasks: TaskBatch) -> dict[str, torch.Tensor]:
 def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, steps: int) -> Course:
     """One network's training."""
     net, params = wide_net(width, DEPTH, seed)
-    if method == "anil":
-        return watch_method("anil", net, params, without_split(tasks), eta, steps, inner=INNER)
-    return watch_method("mtl", net, params, tasks, eta, steps, inner=INNER)
+    tasks = without_split(tasks) if method == "anil" else tasks
+    return watch_method(method, net, params, tasks, eta, steps, inner=INNER)  # type: ignore[arg-type]
 
 
 def _summary(
     width: int, courses: list[Course], slow: Course, phi: torch.Tensor, eta0: float
 ) -> dict[str, Any]:
     """What one method did at one width, over all draws of the network."""
-    constants = rates(phi)
-    distance, path, drift = (
-        sum(getattr(one, key) for one in courses) / len(courses) for key in ("distance", "path", "drift")
-    )
+    constants, ways = rates(phi), ("distance", "path", "drift")
     return {
         "width": width,
         "holds": sum(is_under_bound(one.losses, ETA * eta0, constants) for one in courses) / len(courses),
@@ -100,23 +92,16 @@ def _summary(
         "loss": mean_losses([one.losses for one in courses]),
         "error": fmean(float((one.first - phi).norm() / phi.norm()) for one in courses),
         "linear": fmean(off_linear(one, ETA * eta0) for one in courses),
-        "distance": distance,
-        "path": path,
-        "drift": drift,
+        **{key: sum(getattr(one, key) for one in courses) / len(courses) for key in ways},
     }
 
 
-def _rows(
-    method: str, summaries: list[dict[str, Any]], draws: int, phi: torch.Tensor, eta0: float
-) -> list[Row]:
+def _rows(method: str, summaries: list[Any], draws: int, phi: torch.Tensor, eta0: float) -> list[Row]:
     widths = [float(one["width"]) for one in summaries]
     slope = log_slope(widths, [one["distance"] / one["width"] ** 0.5 for one in summaries])
     near = 0.15 if len(widths) > 3 else 0.35
     holds = ", ".join(f"{one['width']}: {one['holds']:.0%}" for one in summaries)
-    printed, slow = (
-        sum(one["printed_holds"] for one in summaries),
-        sum(one["slow_holds"] for one in summaries),
-    )
+    printed, slow = (sum(one[f"{which}_holds"] for one in summaries) for which in ("printed", "slow"))
     last, share = summaries[-1]["loss"][-1], eta0 / rates(phi).eta0
     return [
         row(
@@ -148,13 +133,11 @@ def _rows(
 def _kernel_rows(method: str, summaries: list[dict[str, Any]], near: float) -> list[Row]:
     """What lies behind the theorem: the network's own kernel, and training with it standing still."""
     widths = [float(one["width"]) for one in summaries]
-    values = {"error": [one["error"] for one in summaries], "linear": [one["linear"] for one in summaries]}
-    slopes = {key: log_slope(widths, each) for key, each in values.items()}
-    said = {
-        key: f"slope {slopes[key]:.3f}: "
-        + ", ".join(f"{w:g}: {v:.3f}" for w, v in zip(widths, each, strict=True))
-        for key, each in values.items()
-    }
+    slopes, said = {}, {}
+    for key in ("error", "linear"):
+        slopes[key] = log_slope(widths, [one[key] for one in summaries])
+        values = ", ".join(f"{one['width']:g}: {one[key]:.3f}" for one in summaries)
+        said[key] = f"slope {slopes[key]:.3f}: {values}"
     return [
         row(
             f"Lemma 3 (B.3), {method.upper()}: the network's own kernel approaches Φ, like width^−½",
@@ -181,14 +164,13 @@ def _printed_rate_row(kernels: dict[str, torch.Tensor], tasks: TaskBatch, steps:
     times = torch.tensor([0.0, float(steps)], dtype=torch.float64)
     above = [linear_loss(kernels["mtl"], left, 1.01 * eta, times) for eta in (mixed, mtl.eta0)]
     grown = [float(one[1] / one[0]) for one in above]
-    return row(
-        "Theorem 3 as printed: MTL converges at rates above η₀ = 2/(σ_min(Φ_MTL) + σ_max(Φ_ANIL))",
-        "converges for η > η₀",
+    what = "Theorem 3 as printed: MTL converges at rates above η₀ = 2/(σ_min(Φ_MTL) + σ_max(Φ_ANIL))"
+    said = (
         f"at 1.01 η₀ as printed ({mixed:.3g}) the loss is {grown[0]:.1e} of its first after {steps} steps, "
-        f"at 1.01 of MTL's own 2/(σ_min + σ_max) ({mtl.eta0:.3g}) {grown[1]:.1e}",
-        grown[0] < 1,
-        fails="each kernel has its own η₀, and η must lie below it: ANIL's kernel is damped, MTL's is not",
     )
+    said += f"at 1.01 of MTL's own 2/(σ_min + σ_max) ({mtl.eta0:.3g}) {grown[1]:.1e}"
+    why = "each kernel has its own η₀, and η must lie below it: ANIL's kernel is damped, MTL's is not"
+    return row(what, "converges for η > η₀", said, grown[0] < 1, fails=why)
 
 
 def _figure(summaries: dict[str, list[dict[str, Any]]], kernels: dict[str, torch.Tensor], eta0: float) -> Any:
@@ -200,9 +182,7 @@ def _figure(summaries: dict[str, list[dict[str, Any]]], kernels: dict[str, torch
         name = f"{METHODS[method]}: loss / first loss"
         panels.append(panel("outer step t", name, [*lines, line("bound", steps, bound)], log_y=True))
     widths = [float(one["width"]) for one in summaries["mtl"]]
-    ways = [
-        line(method.upper(), widths, [one["distance"] / one["width"] ** 0.5 for one in summaries[method]])
-        for method in METHODS
-    ]
-    panels.append(loglog("width", "eq. 31: ‖θ_T − θ_0‖/√width", ways))
+    ways = {m: [one["distance"] / one["width"] ** 0.5 for one in summaries[m]] for m in METHODS}
+    lines = [line(method.upper(), widths, way) for method, way in ways.items()]
+    panels.append(loglog("width", "eq. 31: ‖θ_T − θ_0‖/√width", lines))
     return panels_figure(panels, columns=3)

@@ -29,11 +29,7 @@ LOG_DEPTH = (
 
 
 def structure(base: Kernels, tasks: int) -> dict[str, float]:
-    """What Lemmas 4 and 5 speak of, without the common factor K(x,x) of all kernels, their ``scale``.
-
-    >>> structure(Kernels(2 * torch.eye(2), 4 * torch.eye(2)), 2)
-    {'scale': 2.0, 'off': 0.0, 'inverse_gap': 0.0}
-    """
+    """What Lemmas 4 and 5 speak of, without the common factor K(x,x) of all kernels, their ``scale``."""
     scale = float(base.nngp.diagonal().mean())
     ntk, nngp = base.ntk / scale, base.nngp / scale
     different = ~torch.eye(len(ntk), dtype=torch.bool)
@@ -43,9 +39,7 @@ def structure(base: Kernels, tasks: int) -> dict[str, float]:
 
 def residual_spectra(x: Tensor, tasks: int, depths: list[int]) -> dict[str, list[dict[str, float]]]:
     """By network and depth."""
-    return {
-        name: [structure(network_kernel(name, depth)(x, x), tasks) for depth in depths] for name in RESIDUAL
-    }
+    return {name: [structure(network_kernel(name, d)(x, x), tasks) for d in depths] for name in RESIDUAL}
 
 
 def spectra_rows(depths: list[int], structures: dict[str, list[dict[str, float]]], x: Tensor) -> list[Row]:
@@ -53,10 +47,9 @@ def spectra_rows(depths: list[int], structures: dict[str, list[dict[str, float]]
     rows = [_factor_row(depths, structures["residual"], x)]
     for name, words in RESIDUAL.items():
         off = structures[name][-1]["off"]
-        slope = log_slope(
-            [float(d) for d in depths[-3:]], [one["inverse_gap"] for one in structures[name][-3:]]
-        )
-        holds, why = name != "residual-prenorm", "" if name != "residual-prenorm" else LOG_DEPTH
+        gaps = [one["inverse_gap"] for one in structures[name][-3:]]
+        slope, holds = log_slope([float(d) for d in depths[-3:]], gaps), name != "residual-prenorm"
+        why = "" if holds else LOG_DEPTH
         rows += [
             row(
                 f"Corollary 1.1, {words}: Θ between different inputs over Θ(x,x) → ¼",
@@ -102,10 +95,8 @@ def residual_gaps(tasks: list[Any]) -> dict[str, list[MeanError]]:
     """‖F_ANIL − F_MTL‖ at λτ = 0 and ŝ = 1, by network and depth."""
 
     def gap(name: str, depth: int) -> MeanError:
-        kernel, settings = network_kernel(name, depth), (Descent(0.0), Descent(1.0))
-        return mean_error(
-            [mtl_anil_gap(kernel, *pair, inner=settings[0], test_descent=settings[1]) for pair in tasks]
-        )
+        kernel, inner, test = network_kernel(name, depth), Descent(0.0), Descent(1.0)
+        return mean_error([mtl_anil_gap(kernel, *pair, inner=inner, test_descent=test) for pair in tasks])
 
     return {name: [gap(name, depth) for depth in DEEP] for name in RESIDUAL}
 
@@ -115,16 +106,9 @@ def gap_rows(gaps: dict[str, list[MeanError]]) -> list[Row]:
     rows = []
     for name, words in RESIDUAL.items():
         means = [one.mean for one in gaps[name]]
-        slope = log_slope([float(d) for d in DEEP], means)
-        slow = name == "residual-prenorm"
-        rows.append(
-            row(
-                f"Corollary 1.1, {words}: the gap falls like 1/L",
-                "slope −1",
-                listed(means, ".2f") + f" at L = {DEEP}; slope {slope:.2f}",
-                -1.25 < slope < -0.8,
-                expected=not slow,
-                reason=LOG_DEPTH if slow else "holds if the slope lies between −1.25 and −0.8",
-            )
-        )
+        slope, slow = log_slope([float(d) for d in DEEP], means), name == "residual-prenorm"
+        what, said = f"Corollary 1.1, {words}: the gap falls like 1/L", f"at L = {DEEP}; slope {slope:.2f}"
+        why = LOG_DEPTH if slow else "holds if the slope lies between −1.25 and −0.8"
+        ours, holds = f"{listed(means, '.2f')} {said}", -1.25 < slope < -0.8
+        rows.append(row(what, "slope −1", ours, holds, expected=not slow, reason=why))
     return rows

@@ -37,6 +37,7 @@ TIMES = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
 DEPTH = 10
 """Where λτ is varied."""
 LEMMA = "t = ∞, no split (Lemma 1)"
+Gaps = dict[str, list[MeanError]]
 
 
 class Variant(NamedTuple):
@@ -97,23 +98,15 @@ def vary(name: str, time: float, one: Draw, kernel: KernelFunction) -> Tensor:
     )
 
 
-def by_time(draws: list[Draw], kernels: list[KernelFunction]) -> dict[str, list[MeanError]]:
+def by_time(draws: list[Draw], kernels: list[KernelFunction]) -> Gaps:
     """Means over draws by variant and λτ; each draw has its kernel."""
-    return {
-        name: [
-            mean_error([vary(name, time, one, kernel) for one, kernel in zip(draws, kernels, strict=True)])
-            for time in TIMES
-        ]
-        for name in VARIANTS
-    }
+    pairs = list(zip(draws, kernels, strict=True))
+    return {n: [mean_error([vary(n, t, *pair) for pair in pairs]) for t in TIMES] for n in VARIANTS}
 
 
 def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    r""":math:`\Phi'_{ANIL}\Phi_{ANIL}^{-1}(\mathcal Y - G)` and MTL's, every matrix formed in this precision.
-
-    Φ_ANIL = E Θ E is the product of a kernel with matrices whose smallest entries are e^{−λτ‖K‖}: its inverse
-    undoes them, exactly in real numbers, and not at all once they are below the rounding of Θ.
-    """
+    r""":math:`\Phi'_{ANIL}\Phi_{ANIL}^{-1}(\mathcal Y - G)` and MTL's, every matrix in this precision."""
+    # Φ_ANIL = E Θ E: its inverse undoes E, whose entries e^{−λτ‖K‖} may be below the rounding of Θ
     x, y = stack(one.train.x_support), stack(one.train.y_support).to(dtype)
     points = torch.cat([stack(one.test.x_query), stack(one.test.x_support)])
     base, cross, own = (
@@ -126,10 +119,8 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
     phi = anil_kernel_without_split(base.ntk, base.nngp, n, Descent(time))
     prime = anil_cross_kernel(cross.ntk, cross.nngp, blocks, left)
     mtl = mtl_cross_kernel(cross.ntk, cross.nngp, blocks)
-    return (
-        prime @ torch.linalg.inv(phi) @ times_rows(left, y),
-        mtl @ torch.linalg.inv(mtl_kernel(base.ntk, base.nngp, n)) @ y,
-    )
+    plain = mtl_kernel(base.ntk, base.nngp, n)
+    return prime @ torch.linalg.inv(phi) @ times_rows(left, y), mtl @ torch.linalg.inv(plain) @ y
 
 
 def cancellation(kernel: KernelFunction, one: Draw) -> float:
@@ -144,7 +135,7 @@ def kept(kernel: KernelFunction, one: Draw) -> KernelFunction:
     return tabulated(kernel, torch.cat([stack(part) for part in samples]))
 
 
-def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) -> list[Row]:
+def depth_rows(gaps: Gaps, five: list[float], draws: int) -> list[Row]:
     """Theorem 1's 1/L, for shared and for independent heads."""
     shared, apart = ([g.mean for g in gaps[heads]] for heads in ("shared", "independent"))
     slope, apart_slope = (log_slope([float(d) for d in DEPTHS], gap) for gap in (shared, apart))
@@ -189,38 +180,27 @@ def depth_rows(gaps: dict[str, list[MeanError]], five: list[float], draws: int) 
 
 
 def grows(means: list[float]) -> bool:
-    """Whether a curve rises in all intervals but at most one, and overall by 2 %.
-
-    >>> grows([1.0, 2.0, 3.0]), grows([2.0, 1.0, 3.0, 4.0]), grows([2.0, 1.0, 1.5, 1.8])
-    (True, True, False)
-    """
+    """Whether a curve rises in all intervals but at most one, and overall by 2 %."""
     rises = sum(b > a for a, b in itertools.pairwise(means))
     return rises >= len(means) - 2 and means[-1] > 1.02 * means[0]
 
 
-def time_row(what: str, means: list[float], expected: bool = False, reason: str = "") -> Row:
+def time_row(what: str, means: list[float], expected: bool = False) -> Row:
     """Whether the gap grows with λτ in one variant."""
-    return row(
-        f"{what}: the gap grows with λτ",
-        "grows",
-        listed(means) + f" at λτ = {TIMES}",
-        grows(means),
-        expected=expected,
-        reason=reason or "holds if it rises in all intervals but at most one, and overall by 2 %",
-    )
+    what, said = f"{what}: the gap grows with λτ", listed(means) + f" at λτ = {TIMES}"
+    why = "holds if it rises in all intervals but at most one, and overall by 2 %"
+    return row(what, "grows", said, grows(means), expected=expected, reason=why)
 
 
-def time_rows(by_time: dict[str, list[MeanError]], off: float) -> list[Row]:
+def time_rows(by_time: Gaps, off: float) -> list[Row]:
     """Lemma 1 itself, then the variants; none of them is recorded as growing from λτ = 0 on."""
-    lemma = row(
-        "at t = ∞ the gap grows with λτ (Figure 1, right)",
-        "grows",
-        f"Φ'_ANIL Φ_ANIL⁻¹(Y − G), formed from the kernels at λτ up to 0.1, is the same to {off:.0e}",
-        off > 1e-3,
-        fails="it equals Φ'_MTL Θ⁻¹ Y for every λτ: the trend cannot come from Lemma 1",
+    what, why = (
+        "at t = ∞ the gap grows with λτ",
+        "it equals Φ'_MTL Θ⁻¹ Y for every λτ: the trend cannot come from Lemma 1",
     )
-    variants = list(by_time.items())[1:]
-    return [lemma, *(time_row(name, [g.mean for g in gaps]) for name, gaps in variants)]
+    said = f"Φ'_ANIL Φ_ANIL⁻¹(Y − G), formed from the kernels at λτ up to 0.1, is the same to {off:.0e}"
+    lemma = row(f"{what} (Figure 1, right)", "grows", said, off > 1e-3, fails=why)
+    return [lemma, *(time_row(name, [g.mean for g in gaps]) for name, gaps in list(by_time.items())[1:])]
 
 
 DRAWN_SIZES = {"smoke": (1, 32), "cpu": (5, 512), "paper": (5, 512)}
@@ -282,36 +262,29 @@ def _cancelled_row(cancelled: float, printed: list[MeanError]) -> Row:
     """Whether λτ is in Lemma 1 at all: the formula without it beside the printed one, in float64."""
     small = [time for time in PRINTED_TIMES if time <= EXACT]
     off = max(abs(printed[PRINTED_TIMES.index(time)].mean / cancelled - 1) for time in small)
-    return row(
-        f"Figure 1, right, the paper's way: Lemma 1 has a gap of its own for every λτ up to {EXACT:g}",
-        "grows",
-        f"with λτ cancelled {cancelled:.4g}; as printed (float64) at most {off:.0e} off at λτ = {small}",
-        off > 1e-3,
-        fails="λτ cancels; a difference below 10⁻³ is rounding",
-    )
+    what = f"Figure 1, right, the paper's way: Lemma 1 has a gap of its own for every λτ up to {EXACT:g}"
+    said = f"with λτ cancelled {cancelled:.4g}; as printed (float64) at most {off:.0e} off at λτ = {small}"
+    return row(what, "grows", said, off > 1e-3, fails="λτ cancels; a difference below 10⁻³ is rounding")
 
 
 def _printed_row(what: str, means: list[float]) -> Row:
     exact = [m for m in means if abs(m / means[0] - 1) < 1e-3]
-    last = PRINTED_TIMES[len(exact) - 1]
-    return row(
-        what,
-        "grows",
-        listed(means, ".4g") + f" at λτ = {PRINTED_TIMES}",
-        max(means) > 1.02 * means[0] and min(means) > 0.98 * means[0],
-        reason=f"constant to 0.1 % up to λτ = {last:g}; what grows beyond is the rounding error of Φ_ANIL⁻¹, "
-        "whose condition is e^{2λτ‖K‖} times that of Θ",
+    last, said = PRINTED_TIMES[len(exact) - 1], listed(means, ".4g") + f" at λτ = {PRINTED_TIMES}"
+    why = (
+        f"constant to 0.1 % up to λτ = {last:g}; what grows beyond is the rounding error of Φ_ANIL⁻¹, whose "
     )
+    why += "condition is e^{2λτ‖K‖} times that of Θ"
+    return row(what, "grows", said, max(means) > 1.02 * means[0] and min(means) > 0.98 * means[0], reason=why)
 
 
 def drawn_panels(drawn: dict[str, Any]) -> list[Panel]:
     """The same two panels as with analytic kernels."""
-    by_depth = line("empirical kernels", DEPTHS, [one.mean for one in drawn["by_depth"]])
-    lines = [
-        line(name, PRINTED_TIMES[: len(gaps)], [one.mean for one in gaps])
-        for name, gaps in drawn["by_time"].items()
-    ]
-    width = drawn["width"]
+    by_depth, width = (
+        line("empirical kernels", DEPTHS, [one.mean for one in drawn["by_depth"]]),
+        drawn["width"],
+    )
+    means = {name: [one.mean for one in gaps] for name, gaps in drawn["by_time"].items()}
+    lines = [line(name, PRINTED_TIMES[: len(gaps)], gaps) for name, gaps in means.items()]
     return [
         loglog("depth L", f"‖F_ANIL − F_MTL‖, λτ = 0, width {width}", [by_depth]),
         panel("λτ", f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {width}", lines, log_y=True),
@@ -330,8 +303,7 @@ def run(scale: str, say: Say) -> Reproduction:
     apart = [depth_gaps(mlp_kernel(depth), tasks[:few], heads="independent") for depth in DEPTHS]
     gaps = {"shared": [mean_error(v) for v in by_draw], "independent": [mean_error(v) for v in apart]}
     five = [mean_error(values[:5]).mean for values in by_draw]
-    shown = [f"L={d}: {g.mean:.2f}" for d, g in zip(DEPTHS, gaps["shared"], strict=True)]
-    say("by depth: " + ", ".join(shown))
+    say("by depth: " + ", ".join(f"L={d}: {g.mean:.2f}" for d, g in zip(DEPTHS, gaps["shared"], strict=True)))
     residual = residual_gaps([(one.train, one.test) for one in tasks[:few]])
     times = by_time(tasks[:few], [kept(mlp_kernel(DEPTH), one) for one in tasks[:few]])
     off = cancellation(mlp_kernel(DEPTH), tasks[0])
@@ -350,10 +322,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "cancellation": off,
         "paper": {**drawn, **plain},
     }
-    figures = {
-        "bridge-fig1": _figure(gaps, times, residual),
-        "bridge-fig1-paper": panels_figure(drawn_panels(drawn)),
-    }
+    paper = panels_figure(drawn_panels(drawn))
+    figures = {"bridge-fig1": _figure(gaps, times, residual), "bridge-fig1-paper": paper}
     protocol = {
         "draws": f"{draws} for the depths with shared heads, {few} for independent heads, residual networks "
         f"and λτ, {drawn['draws']} for empirical kernels, a network each",
@@ -367,13 +337,11 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, figures, data, protocol)
 
 
-def _plain(gaps: dict[str, list[MeanError]]) -> dict[str, list[dict[str, float]]]:
+def _plain(gaps: Gaps) -> dict[str, list[dict[str, float]]]:
     return {name: [one._asdict() for one in each] for name, each in gaps.items()}
 
 
-def _figure(
-    gaps: dict[str, list[MeanError]], times: dict[str, list[MeanError]], residual: dict[str, list[MeanError]]
-) -> Any:
+def _figure(gaps: Gaps, times: Gaps, residual: Gaps) -> Any:
     def curve(name: str, x: list[Any], each: list[MeanError]) -> Line:
         return line(name, x, [g.mean for g in each], [g.error for g in each])
 
@@ -381,13 +349,9 @@ def _figure(
     by_depth = [curve(f"{heads} heads", DEPTHS, each) for heads, each in gaps.items()]
     by_depth += [curve(RESIDUAL[name], DEEP, each) for name, each in residual.items()]
     by_depth.append(line("∝ 1/L", DEPTHS, [first * DEPTHS[0] / d for d in DEPTHS]))
-    lines = [curve(name, TIMES, each) for name, each in times.items()]
-    return panels_figure(
-        [
-            loglog("depth L", "‖F_ANIL − F_MTL‖, λτ = 0", by_depth),
-            panel("λτ", f"‖F_ANIL − F_MTL‖, L = {DEPTH}, shared heads", lines, log_y=True),
-        ]
-    )
+    lines, gap = [curve(name, TIMES, each) for name, each in times.items()], "‖F_ANIL − F_MTL‖"
+    by_time = panel("λτ", f"{gap}, L = {DEPTH}, shared heads", lines, log_y=True)
+    return panels_figure([loglog("depth L", f"{gap}, λτ = 0", by_depth), by_time])
 
 
 def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:

@@ -6,6 +6,7 @@ from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.further import head_starts as starts
 from innerloop_studies.papers.further.head_starts import WAYS, HeadRun, Setting
+from innerloop_studies.papers.training import combined
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
 
@@ -28,10 +29,10 @@ def run(scale: str, say: Say) -> Reproduction:
     """Trains ANIL from each start on the same episodes, and compares them task by task."""
     setting, seeds = SETTINGS[scale], SEEDS[scale]
     runs: dict[str, list[HeadRun]] = {start: [] for start in STARTS}
-    jobs = [{"setting": setting, "start": start, "seed": seed} for seed in range(seeds) for start in STARTS]
+    jobs = combined(setting=[setting], seed=range(seeds), start=STARTS)
     for job, value in zip(jobs, compute_parts(NAME, VERSION, starts.judged, jobs), strict=True):
         one = HeadRun(*value)
-        runs[str(job["start"])].append(one)
+        runs[job["start"]].append(one)
         say(f"{job['start']}, seed {job['seed']}: {statistics.fmean(one.scores):.3f}")
     rows = _identities(runs) + ([] if scale == "smoke" else [_drop(runs, scale)])
     intervals = "95 % over test tasks and seeds together, paired by task"
@@ -45,9 +46,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _identities(runs: dict[str, list[HeadRun]]) -> list[Row]:
     """What must hold however little was trained."""
-    shares = [
-        (score, WAYS * starts.TEST_QUERIES) for each_run in runs["learned"] for score in each_run.scores
-    ]
+    answers = WAYS * starts.TEST_QUERIES
+    shares = [(score, answers) for each_run in runs["learned"] for score in each_run.scores]
     moved = {start: max(each_run.moved for each_run in runs[start]) for start in STARTS}
     return [
         counts_row(shares),
@@ -63,16 +63,11 @@ def _identities(runs: dict[str, list[HeadRun]]) -> list[Row]:
 def _drop(runs: dict[str, list[HeadRun]], scale: str) -> Row:
     learned, frozen = ([score for each_run in runs[start] for score in each_run.scores] for start in STARTS)
     gap = paired_difference(frozen, learned)
-    seeds = [
-        statistics.fmean(b.scores) - statistics.fmean(a.scores) for a, b in zip(*runs.values(), strict=True)
-    ]
-    return row(
-        "ANIL with a frozen head has no performance drop",
-        "no performance drop",
-        f"{starts.points(mean_interval(frozen))} against {starts.points(mean_interval(learned))} %: "
-        f"{100 * gap.mean:+.2f} ± {100 * gap.ci95:.2f} points; "
-        f"by seed {', '.join(f'{100 * value:+.1f}' for value in seeds)}",
-        gap.mean - gap.ci95 > -DROP,
-        expected=scale != "cpu",
-        reason=f"holds if the interval of the paired difference is above −{100 * DROP:g} point",
-    )
+    pairs = zip(*runs.values(), strict=True)
+    seeds = [statistics.fmean(b.scores) - statistics.fmean(a.scores) for a, b in pairs]
+    means = [starts.points(mean_interval(scores)) for scores in (frozen, learned)]
+    said = f"{means[0]} against {means[1]} %: {100 * gap.mean:+.2f} ± {100 * gap.ci95:.2f} points; by seed "
+    said += ", ".join(f"{100 * value:+.1f}" for value in seeds)
+    what, holds = "ANIL with a frozen head has no performance drop", gap.mean - gap.ci95 > -DROP
+    why = f"holds if the interval of the paired difference is above −{100 * DROP:g} point"
+    return row(what, "no performance drop", said, holds, expected=scale != "cpu", reason=why)

@@ -44,8 +44,7 @@ def run(scale: str, say: Say) -> Reproduction:
     still = [_stationary(problem, steps) for problem in problems[:2]]
     say(f"{draws} draws, penalties {', '.join(f'{a:g}' for a in PENALTIES)}")
     shown = {name: [max(one[name] for one in compared[a]) for a in PENALTIES] for name in compared[0.0][0]}
-    data: dict[str, Any] = {"penalties": list(PENALTIES), **shown}
-    data["stationary"] = still
+    data: dict[str, Any] = {"penalties": list(PENALTIES), **shown, "stationary": still}
     protocol = {
         "network": f"{DIM}–{HIDDEN[0]}–{HIDDEN[1]}, tanh, and one linear head per task; float64",
         "tasks": f"5 Bridge tasks of {SAMPLES} samples, labels standardised, summed loss; {draws} draws",
@@ -53,9 +52,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "stationary point": f"joint L-BFGS on eq. 12, {steps} steps at most, two draws",
     }
     floor = 1e-17  # rounding has no logarithm where it is zero
-    curves = [
-        line(name, PENALTIES[1:], [max(v, floor) for v in values[1:]]) for name, values in shown.items()
-    ]
+    curves = [line(n, PENALTIES[1:], [max(v, floor) for v in values[1:]]) for n, values in shown.items()]
     one = loglog("penalty α", "relative difference of gradients", curves)
     figure = panels_figure([one], columns=1, width=5.6)
     return Reproduction(_rows(shown, still), {"bridge-objectives": figure}, data, protocol)
@@ -92,9 +89,6 @@ def gradients(problem: Problem, penalty: float) -> dict[str, float]:
     def adapted(body: Params) -> Tensor:
         return heads_of(problem.features(body), problem.y, penalty)
 
-    def equation_10(body: Params) -> Tensor:
-        return joint(problem, body, adapted(body))
-
     def equation_13(body: Params) -> Tensor:
         heads = adapted(body)
         return joint(problem, body, heads) + penalty * heads.square().sum()
@@ -102,10 +96,11 @@ def gradients(problem: Problem, penalty: float) -> dict[str, float]:
     fixed = adapted(problem.body).detach()
     target = _flat(torch.func.grad(equation_13)(problem.body))
     others = {
-        "eq. 12 at these heads": torch.func.grad(lambda body: joint(problem, body, fixed))(problem.body),
-        "eqs. 10 and 11": torch.func.grad(equation_10)(problem.body),
+        "eq. 12 at these heads": lambda body: joint(problem, body, fixed),
+        "eqs. 10 and 11": lambda body: joint(problem, body, adapted(body)),
     }
-    return {name: float((_flat(g) - target).norm() / target.norm()) for name, g in others.items()}
+    gradients = {name: _flat(torch.func.grad(other)(problem.body)) for name, other in others.items()}
+    return {name: float((g - target).norm() / target.norm()) for name, g in gradients.items()}
 
 
 def _flat(params: Params) -> Tensor:

@@ -132,10 +132,7 @@ class PictureRun(NamedTuple):
 
 
 class Watch:
-    """Processor seconds of this process, without those in which it was :meth:`paused`.
-
-    Not the clock on the wall: two runs and whatever else is going on share the machine.
-    """
+    """Processor seconds of this process, less those :meth:`paused`: other runs share the clock."""
 
     def __init__(self) -> None:
         self.start, self.elsewhere = time.process_time(), 0.0
@@ -221,10 +218,7 @@ def carry_out(works: Sequence[Work], say: Say) -> dict[Work, PictureRun]:
 
 
 def settings_of(work: Work) -> dict[str, Any]:
-    """What a run is given: all that its results depend on.
-
-    It is judged with the shots of its recipe, and one where the network serves any number.
-    """
+    """All that a run's results depend on; judged with its recipe's shots, and with one if it serves any."""
     recipe = recipe_for(work)
     shots = [recipe.eval.shots or recipe.tasks.shots] + [1] * (work.method in ANY_SHOTS)
     penalties = PENALTIES if work.method == "MTL" else ()
@@ -237,11 +231,7 @@ def mean(run: PictureRun, shots: str) -> float:
 
 
 def percent(accuracy: Interval) -> str:
-    """An accuracy for people, with its interval where there is one.
-
-    >>> percent(Interval(0.7, 0.011, 3)), percent(Interval(0.7, float("nan"), 1))
-    ('70.0 ± 1.1 %', '70.0 %')
-    """
+    """An accuracy for people, with its interval where there is one."""
     spread = f" ± {100 * accuracy.ci95:.1f}" if accuracy.ci95 == accuracy.ci95 else ""
     return f"{100 * accuracy.mean:.1f}{spread} %"
 
@@ -272,12 +262,7 @@ class Difference(NamedTuple):
 
 
 def difference(first: Sequence[PictureRun], second: Sequence[PictureRun], shots: str) -> Difference:
-    """First minus second, task by task.
-
-    >>> run = lambda *scores: PictureRun([], 60.0, 10, 10, 60.0, {"5": list(scores)}, {})
-    >>> str(difference([run(0.6, 0.8)], [run(0.5, 0.7)], "5"))
-    '+10.0 ± 0.0 points over tasks'
-    """
+    """First minus second, task by task."""
     pairs = list(zip(first, second, strict=True))
     gaps = [paired_difference(a.scores[shots], b.scores[shots]).mean for a, b in pairs]
     tasks = paired_difference(_mean_by_task(first, shots), _mean_by_task(second, shots))
@@ -301,38 +286,19 @@ def best_validation(run: PictureRun) -> float:
 def shares_of_time(
     ours: Sequence[PictureRun], theirs: Sequence[PictureRun], slack: float = 0.0
 ) -> list[float | None]:
-    """Per seed, our time to their best validation accuracy (less ``slack`` points) as a share of theirs.
-
-    Theirs is the time at which they have it; ``None`` where we never get there.
-
-    >>> points = lambda *pairs: [{"validation": v, "seconds": s} for v, s in pairs]
-    >>> ours, theirs = points((0.5, 2.0), (0.7, 4.0)), points((0.6, 4.0), (0.7, 8.0))
-    >>> run = lambda curve: PictureRun(curve, 9.0, 2, 2, curve[-1]["seconds"], {}, {})
-    >>> shares_of_time([run(ours)], [run(theirs)])
-    [0.5]
-    """
-    shares: list[float | None] = []
-    for mine, peer in zip(ours, theirs, strict=True):
-        there = time_to_reach(mine, best_validation(peer) - slack / 100)
-        shares.append(None if there is None else there / peer.best_seconds)
-    return shares
+    """By seed, our time to their best validation (less ``slack`` points) over theirs, None if never."""
+    pairs = list(zip(ours, theirs, strict=True))
+    times = [time_to_reach(mine, best_validation(peer) - slack / 100) for mine, peer in pairs]
+    return [None if t is None else t / peer.best_seconds for t, (_, peer) in zip(times, pairs, strict=True)]
 
 
 def middle_share(shares: Sequence[float | None]) -> float:
-    """The median over seeds; never counts as infinitely long.
-
-    >>> middle_share([0.5, None, 0.7])
-    0.7
-    """
+    """The median over seeds; never counts as infinitely long."""
     return statistics.median(math.inf if share is None else share for share in shares)
 
 
 def shares_in_words(shares: Sequence[float | None]) -> str:
-    """Shares for people.
-
-    >>> shares_in_words([0.5, None])
-    '0.50, never'
-    """
+    """Shares for people."""
     return ", ".join("never" if share is None else f"{share:.2f}" for share in shares)
 
 
@@ -350,19 +316,13 @@ def smoke_counts(runs: Runs) -> Row:
 def protocol(scale: str) -> dict[str, Any]:
     """What a reader needs to judge the numbers."""
     size = SIZES[scale]
-    if scale == "paper":
-        training = (
-            "the shipped recipes with the published settings, ResNet-12 (MAML, ANIL and ProtoNet: Conv4-64; "
-            "R2D2: its own network)"
-        )
-    else:
-        training = (
-            "one network for all, a strided Conv4; RAdam, cosine schedule, no augmentation; each method"
-        )
-        training += " has its own rate, batch and number of steps (the recipes cifar-fs-…-cpu)"
     return {
         "data": "embedded glyphs" if scale == "smoke" else "CIFAR-FS and FC100, made of CIFAR-100, 32×32",
-        "training": training,
+        "training": "the shipped recipes with the published settings, ResNet-12 (MAML, ANIL and ProtoNet: "
+        "Conv4-64; R2D2: its own network)"
+        if scale == "paper"
+        else "one network for all, a strided Conv4; RAdam, cosine schedule, no augmentation; each method has "
+        "its own rate, batch and number of steps (the recipes cifar-fs-…-cpu)",
         "seeds": SEEDS[scale],
         "model selection": f"best of the validations, {size.validation_tasks} tasks each",
         "judged": f"{size.tests} test tasks, the same for every method and seed",

@@ -4,13 +4,19 @@ from collections.abc import Sequence
 
 import torch
 
+from innerloop.core.losses import get_loss
 from innerloop.core.random import derive_seed
 from innerloop.core.types import Params, TaskBatch
+from innerloop.kernels.meta.descent import Descent
+from innerloop.learners.base import Learner
+from innerloop.learners.gradient import anil, maml
+from innerloop.learners.objectives.multitask import multitask
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.tasks.families import bridge_quadratic
 from innerloop.tasks.sampler import make_sampler
 from innerloop.theory.convergence import Rates, loss_bound
+from innerloop.training.wide import Watch, descend, episodic_loss, objective_loss
 
 DIM, TASKS, SHOTS, TEST_TASKS, TEST_SUPPORT, TEST_QUERY = 10, 20, 10, 20, 5, 10
 """Bridge §5.1."""
@@ -69,6 +75,28 @@ def wide_net(width: int, depth: int, seed: int) -> tuple[Network, Params]:
     net = mlp(DIM, [width] * (depth - 1), 1, parametrisation="ntk")
     params, _ = net.init(torch.Generator().manual_seed(1000 * width + seed))
     return net, {name: value.double() for name, value in params.items()}
+
+
+def wide_learner(method: str, net: Network, inner: Descent) -> Learner:
+    """MAML or ANIL with the inner loop of a theorem, summed loss."""
+    assert inner.steps is not None
+    make = maml if method == "maml" else anil
+    return make(net, get_loss("half-sse"), inner.time / inner.steps, inner.steps)
+
+
+def train_wide(
+    method: str, net: Network, params: Params, tasks: TaskBatch, rate: float, steps: int, inner: Descent
+) -> tuple[Params, list[float]]:
+    """Full-batch descent of MAML, ANIL, or MTL with one shared head; and the losses along it."""
+    losses: list[float] = []
+    watch: Watch = lambda _step, _params, value: losses.append(value)  # noqa: E731
+    if method != "mtl":
+        loss = episodic_loss(wide_learner(method, net, inner), tasks)
+        return descend(loss, params, rate, steps, watch), losses
+    objective = multitask(net, get_loss("half-sse"), tasks.size, heads="shared")
+    started = objective.init(params, torch.Generator().manual_seed(0))
+    trained = descend(objective_loss(objective, tasks), started, rate, steps, watch)
+    return {name: trained[name] for name in params}, losses
 
 
 def is_under_bound(losses: Sequence[float], eta: float, constants: Rates) -> bool:

@@ -47,10 +47,9 @@ def run(scale: str, say: Say) -> Reproduction:
     residual = residual_spectra(x, tasks, deep)
     say(f"residual networks up to L = {deep[-1]}")
     rows = _rows(depths, by_measure) + spectra_rows(deep, residual, x)
-    data = {"depths": depths, **by_measure, "residual_depths": deep}
-    data["residual"] = residual
-    figure = _figure(depths, by_measure, deep, residual)
-    return Reproduction(rows, {"bridge-spectra": figure}, data, protocol)
+    data = {"depths": depths, **by_measure, "residual_depths": deep, "residual": residual}
+    figures = {"bridge-spectra": _figure(depths, by_measure, deep, residual)}
+    return Reproduction(rows, figures, data, protocol)
 
 
 def _cross_norm(depth: int, x: Tensor) -> float:
@@ -69,7 +68,7 @@ def _rows(depths: list[int], by_measure: dict[str, list[float]]) -> list[Row]:
     # O(1) would mean no growth; a logarithm adds the same amount at every doubling
     per_doubling = (excess[-1] - excess[-2]) / math.log2(depths[-1] / depths[-2])
     slope, cross = (log_slope(deep[-3:], values[-3:]) for values in (gaps, by_measure["cross"]))
-    three = f"slope of the last three depths, {depths[-3:]}"
+    falls, three = abs(slope + 2) < 0.25, f"slope of the last three depths, {depths[-3:]}"
     off, bulk, top, nngp = (last[key] for key in ("ntk_off", "ntk_bulk", "ntk_top", "nngp_gap"))
     return [
         row(
@@ -95,13 +94,7 @@ def _rows(depths: list[int], by_measure: dict[str, list[float]]) -> list[Row]:
             abs(nngp / LIMIT - 1) < (0.1 if depths[-1] >= 512 else 0.2),
             reason="the paper gives the order only; the constant within 10 % (20 % below L = 512)",
         ),
-        row(
-            "Lemma 5: ‖Θ⁻¹ − Φ_MTL⁻¹‖ falls like 1/L²",
-            -2,
-            round(slope, 3),
-            abs(slope + 2) < 0.25,
-            reason=three,
-        ),
+        row("Lemma 5: ‖Θ⁻¹ − Φ_MTL⁻¹‖ falls like 1/L²", -2, round(slope, 3), falls, reason=three),
         row(
             "B.5: ‖Φ'_MTL‖_op = O(L)",
             "at most 1",
@@ -112,12 +105,7 @@ def _rows(depths: list[int], by_measure: dict[str, list[float]]) -> list[Row]:
     ]
 
 
-def _figure(
-    depths: list[int],
-    by_measure: dict[str, list[float]],
-    residual_depths: list[int],
-    residual: dict[str, list[dict[str, float]]],
-) -> Any:
+def _figure(depths: list[int], by_measure: Any, residual_depths: list[int], residual: Any) -> Any:
     deep, gaps = [float(d) for d in depths], by_measure["inverse_gap"]
     law = [gaps[-1] * (deep[-1] / d) ** 2 for d in deep]
     to_one = [
@@ -125,29 +113,15 @@ def _figure(
         line("Θ: largest/((Nn+3)L/4)", deep, by_measure["ntk_top"]),
         line("K: L²(1−K_off)/(9π²/2)", deep, [v / LIMIT for v in by_measure["nngp_gap"]]),
     ]
-    by_network = [
-        line(RESIDUAL[name], residual_depths, [one["inverse_gap"] for one in each])
-        for name, each in residual.items()
+    excess = [line("analytic kernel", deep, by_measure["ntk_excess"])]
+    inverses = [line("analytic kernels", deep, gaps), line("∝ 1/L²", deep, law)]
+    networks = {RESIDUAL[name]: [one["inverse_gap"] for one in each] for name, each in residual.items()}
+    by_network = [line("fully connected", deep, gaps)]
+    by_network += [line(name, residual_depths, each) for name, each in networks.items()]
+    panels = [
+        panel("depth L", "Lemma 4: ratios that tend to 1", to_one, log_x=True),
+        panel("depth L", "Lemma 4: remainder of Θ, max|Θ_off − L/4|", excess, log_x=True),
+        loglog("depth L", "Lemma 5: ‖Θ⁻¹ − Φ_MTL⁻¹‖", inverses),
+        loglog("depth L", "Corollary 1.1: ‖Θ⁻¹ − Φ_MTL⁻¹‖·K(x,x)", by_network),
     ]
-    return panels_figure(
-        [
-            panel("depth L", "Lemma 4: ratios that tend to 1", to_one, log_x=True),
-            panel(
-                "depth L",
-                "Lemma 4: remainder of Θ, max|Θ_off − L/4|",
-                [line("analytic kernel", deep, by_measure["ntk_excess"])],
-                log_x=True,
-            ),
-            loglog(
-                "depth L",
-                "Lemma 5: ‖Θ⁻¹ − Φ_MTL⁻¹‖",
-                [line("analytic kernels", deep, gaps), line("∝ 1/L²", deep, law)],
-            ),
-            loglog(
-                "depth L",
-                "Corollary 1.1: ‖Θ⁻¹ − Φ_MTL⁻¹‖·K(x,x)",
-                [line("fully connected", deep, gaps), *by_network],
-            ),
-        ],
-        columns=2,
-    )
+    return panels_figure(panels, columns=2)

@@ -30,9 +30,8 @@ def run(scale: str, say: Say) -> Reproduction:
     by_method = {m: [one for work, one in runs.items() if work.method == m] for m in BOTH}
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(by_method, shots, scale)
     kept = ("curve", "seconds", "best_seconds", "best_step", "steps")
-    data = {
-        m: {"runs": [{k: getattr(one, k) for k in kept} for one in some]} for m, some in by_method.items()
-    }
+    plain = {m: [{k: getattr(one, k) for k in kept} for one in some] for m, some in by_method.items()}
+    data = {method: {"runs": some} for method, some in plain.items()}
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, pictures.protocol(scale))
 
 
@@ -53,16 +52,12 @@ def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> lis
     ours, theirs = (pictures.over_seeds(by_method[m], shots) for m in ("MTL", "MetaOptNet"))
     both = by_method["MTL"], by_method["MetaOptNet"]
     shares, near = pictures.shares_of_time(*both), pictures.shares_of_time(*both, CLOSE)
-    whole = [a.seconds / b.seconds for a, b in zip(by_method["MTL"], by_method["MetaOptNet"], strict=True)]
+    whole = [a.seconds / b.seconds for a, b in zip(*both, strict=True)]
     middle, near_said = pictures.middle_share(near), pictures.shares_in_words(near)
+    what = "MTL's accuracy is within a point of MetaOptNet's, or above it"
+    said = f"{pictures.percent(ours)} against {pictures.percent(theirs)}: {gap}"
     return [
-        row(
-            "MTL's accuracy is within a point of MetaOptNet's, or above it",
-            PUBLISHED,
-            f"{pictures.percent(ours)} against {pictures.percent(theirs)}: {gap}",
-            gap.points >= -CLOSE,
-            reason="paired over the same test tasks",
-        ),
+        row(what, PUBLISHED, said, gap.points >= -CLOSE, reason="paired over the same test tasks"),
         row(
             "MTL comes within a point of MetaOptNet's validation accuracy in less training time",
             f"{SHARE:.3f} of the time",
@@ -88,13 +83,9 @@ def _cost_row(by_method: dict[str, list[PictureRun]]) -> Row:
         statistics.median(1e3 * r.seconds / (r.steps * pictures.training_pictures(m)) for r in by_method[m])
         for m in ("MTL", "MetaOptNet")
     )
-    return row(
-        "a training picture costs MTL less than MetaOptNet",
-        "first-order against bi-level",
-        f"{ours:.2f} ms against {theirs:.2f} ms",
-        ours < theirs,
-        reason="processor time of one thread, data loading included",
-    )
+    what, said = "a training picture costs MTL less than MetaOptNet", f"{ours:.2f} ms against {theirs:.2f} ms"
+    why = "processor time of one thread, data loading included"
+    return row(what, "first-order against bi-level", said, ours < theirs, reason=why)
 
 
 def _smoke_rows(runs: Runs) -> list[Row]:

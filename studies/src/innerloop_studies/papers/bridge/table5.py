@@ -50,26 +50,22 @@ def _rows(table: dict[str, Interval]) -> list[Row]:
     ends = [100 * (table[best].mean - table[end].mean) for end in ("0.0001", "3")]
     ours = ", ".join(f"{name}: {pictures.percent(value)}" for name, value in table.items())
     theirs = ", ".join(f"{k}: {v}" for k, v in PUBLISHED.items())
-    what = "the best penalty lies inside the range, near 0.33"
+    what, both = (
+        "the best penalty lies inside the range, near 0.33",
+        "both ends of the range lose about a point",
+    )
+    said, why = f"{ends[0]:.2f} and {ends[1]:.2f} points", "holds if both lose, and less than three points"
     return [
         row(what, f"{BEST} ({theirs})", f"{best} ({ours})", best in ("0.1", "0.33", "1")),
-        row(
-            "both ends of the range lose about a point",
-            "0.86 and 0.90 points",
-            f"{ends[0]:.2f} and {ends[1]:.2f} points",
-            all(0 < loss < 3 for loss in ends),
-            reason="holds if both lose, and less than three points",
-        ),
+        row(both, "0.86 and 0.90 points", said, all(0 < loss < 3 for loss in ends), reason=why),
     ]
 
 
 def _footnote(runs: Runs) -> list[Row]:
     rows = []
+    first = {(work.data, work.normalised): run for work, run in runs.items() if work.seed == 0}
     for data, helps in NORMALISING_HELPS.items():
-        unit, plain = (
-            next(f for w, f in runs.items() if (w.data, w.normalised, w.seed) == (data, each, 0))
-            for each in (True, False)
-        )
+        unit, plain = first[data, True], first[data, False]
         gap = pictures.difference([unit], [plain], "5")
         verb, paper = ("helps", "effective") if helps else ("does not help", "ineffective")
         what = f"footnote 5: training on features of length one {verb} on {data}"

@@ -1,8 +1,4 @@
-"""The short race of ``innerloop advise`` on regression tasks: quadratic, linear and sinusoidal families.
-
-As ``advice-race`` on pictures; a first choice is close if its error is at most a tenth above that of the best
-method after long training. What needs no training stands beside it.
-"""
+"""The short race of `innerloop advise` on regression tasks: quadratic, linear and sinusoidal families."""
 
 import math
 import statistics

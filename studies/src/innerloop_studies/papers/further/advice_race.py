@@ -1,8 +1,4 @@
-"""Is the first choice of a short race the best method of a long one, and how much is lost where it is not?
-
-``innerloop advise`` races methods for a tenth of the time that all of them would need. Here every method is
-also trained for long, on ten problems, and judged on tasks that the race has not seen.
-"""
+"""Is the first choice of a short race the best method of a long one, and how much is lost if not?"""
 
 import os
 import statistics

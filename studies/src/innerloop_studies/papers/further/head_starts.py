@@ -37,10 +37,7 @@ class HeadRun(NamedTuple):
 
 
 class PermutedRun(NamedTuple):
-    """A trained learner on the test tasks, in many orders of their labels.
-
-    ``equal_rows`` are those of the trained last layer in the place of each: another start at test only.
-    """
+    """Test tasks in many orders of their labels; ``equal_rows``: the last layer's mean row everywhere."""
 
     scores: list[list[float]]
     averaged: list[float]
@@ -88,8 +85,7 @@ def permuted(setting: Setting, start: str, seed: int, orders: int) -> PermutedRu
 
 def stated(setting: Setting, seeds: int) -> dict[str, Any]:
     """For protocols."""
-    told = {"ways": WAYS, "test queries per class": TEST_QUERIES, "seeds": seeds}
-    return {**setting._asdict(), **told}
+    return {**setting._asdict(), "ways": WAYS, "test queries per class": TEST_QUERIES, "seeds": seeds}
 
 
 NET = "strided Conv4-32, norm=transductive, tasks per meta-step: 2"

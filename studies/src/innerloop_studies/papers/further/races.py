@@ -21,6 +21,7 @@ from innerloop.report.plots.panels import line, panel, panels_figure, points
 from innerloop.report.plots.style import INK
 from innerloop.runs.progress import Progress, progress
 from innerloop_studies.papers.further.rates import content, source
+from innerloop_studies.papers.training import combined
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Row, Say, row
 
@@ -107,16 +108,12 @@ def short_race(case: RaceProblem, methods: Sequence[str], seed: int, seconds: fl
 @contextmanager
 def _session(folder: Path) -> Iterator[Session]:
     """One process, and nothing told."""
-    started = time.monotonic()
-    silent = Progress(1, "race", 0, None, None, None)
-    yield Session(
-        folder,
-        1,
-        0.0,
-        lambda: time.monotonic() - started,
-        silent.line,
-        lambda total, unit: progress(total, "race", False, unit=unit),
-    )
+    started, silent = time.monotonic(), Progress(1, "race", 0, None, None, None)
+
+    def shown(total: Any, unit: Any) -> Any:
+        return progress(total, "race", False, unit=unit)
+
+    yield Session(folder, 1, 0.0, lambda: time.monotonic() - started, silent.line, shown)
 
 
 Regret = Callable[[float, float], float]
@@ -155,15 +152,11 @@ def race_study(
 ) -> list[RaceOutcome]:
     """Long runs two at a time, then the short races, each at least ``least`` seconds; every part is kept."""
     seconds, episodes, seeds = size
-    each = [(problem, seed, method) for problem in problems for seed in range(seeds) for method in methods]
-    jobs: list[dict[str, Any]] = [
-        {"case": problem, "method": method, "seed": seed, "seconds": seconds, "episodes": episodes}
-        for problem, seed, method in each
-    ]
+    each = {"case": problems, "seed": range(seeds), "method": methods}
+    jobs = combined(**each, seconds=[seconds], episodes=[episodes])
     long: dict[tuple[RaceProblem, int], dict[str, LongRun]] = {}
-    for (problem, seed, method), value in zip(
-        each, compute_parts(name, version, long_run, jobs, seen=_seen), strict=True
-    ):
+    for job, value in zip(jobs, compute_parts(name, version, long_run, jobs, seen=_seen), strict=True):
+        problem, seed, method = job["case"], job["seed"], job["method"]
         run = long.setdefault((problem, seed), {})[method] = LongRun(*value)
         told = "diverged" if run.score is None else f"{run.score:.4g}"
         say(f"{problem}, {method}, seed {seed}: {told} after {run.steps} steps")
@@ -174,9 +167,8 @@ def race_study(
         problem, seed = job["case"], job["seed"]
         one = race_outcome(problem, seed, long[problem, seed], ShortRace(*value), worst=worst, regret=regret)
         outcomes.append(one)
-        say(
-            f"{problem}, seed {seed}: the race chose {one.chosen}, regret {one.regret:.3g} against {one.best}"
-        )
+        lost = f"regret {one.regret:.3g} against {one.best}"
+        say(f"{problem}, seed {seed}: the race chose {one.chosen}, {lost}")
     return outcomes
 
 
@@ -220,17 +212,14 @@ def race_outcome(
 
 
 def race_figure(
-    problems: Sequence[RaceOutcome],
-    title: str,
-    beside_best: Regret,
-    limits: tuple[float, float] | None = None,
+    problems: Sequence[RaceOutcome], title: str, beside: Regret, limits: tuple[float, float] | None = None
 ) -> Any:
     """What every method reached after long training beside the best one, and what the race chose."""
     places = list(range(len(problems)))
 
     def heights(names: Sequence[str]) -> list[float]:
         pairs = zip(problems, names, strict=True)
-        return [beside_best(one.long.get(name, math.nan), one.long[one.best]) for one, name in pairs]
+        return [beside(one.long.get(name, math.nan), one.long[one.best]) for one, name in pairs]
 
     methods = list(dict.fromkeys(name for one in problems for name in one.long))
     lines = [line(name, places, heights([name] * len(problems)), dots=True) for name in methods]
@@ -250,33 +239,21 @@ def counted_row(problems: Sequence[RaceOutcome]) -> Row:
 
 
 def race_rows(problems: Sequence[RaceOutcome], close: float, what: str, said: str) -> list[Row]:
-    """Whether first choices are close to the best, races cheap, and leads that were called decided right.
-
-    The last does not hold at `cpu`: of three on numbers and of eight on pictures, one and two did not last.
-    """
+    """Whether first choices are close to the best, races cheap, and leads that were called decided right."""
     near = sum(one.regret <= close for one in problems)
     wrong = [one for one in problems if one.decided and one.regret > close]
     decided = sum(one.decided for one in problems)
     share = statistics.median(one.share for one in problems)
+    costs, found = "the race costs at most a tenth of the long one", f"{near} of {len(problems)}; {said}"
     return [
         counted_row(problems),
-        row(
-            what,
-            f"{ENOUGH:.0%} (our aim)",
-            f"{near} of {len(problems)}; {said}",
-            near >= ENOUGH * len(problems),
-        ),
-        row(
-            "the race costs at most a tenth of the long one",
-            "0.1 (our aim)",
-            f"{share:.3f} at the median",
-            share <= SHARE * 1.1,
-        ),
+        row(what, f"{ENOUGH:.0%} (our aim)", found, near >= ENOUGH * len(problems)),
+        row(costs, "0.1 (our aim)", f"{share:.3f} at the median", share <= SHARE * 1.1),
         row(
             "a lead that is called more than chance is right after long training",
             "all (our aim)",
             f"{decided - len(wrong)} of {decided}",
             not wrong,
-            expected=False,
+            expected=False,  # at `cpu`, of three on numbers and eight on pictures, one and two did not last
         ),
     ]

@@ -1,9 +1,4 @@
-"""How much ``inner.lr=auto`` loses against the best of a grid of fixed rates, on problems it was not made on.
-
-Quick Draw and CIFAR-FS with ANIL and a strided Conv4-32: with and without normalisation, 1 and 5 inner
-steps, 5-way 1-shot, and 20-way on Quick Draw; two seeds. Every training run is kept under
-``runs/reproduce-parts``: interrupted, the command goes on where it was.
-"""
+"""How much `inner.lr=auto` loses against the best of a grid of fixed rates, on Quick Draw and CIFAR-FS."""
 
 import os
 import statistics
@@ -11,7 +6,7 @@ import statistics
 from innerloop.choose.rate_advice import NORMALISED, UNNORMALISED
 from innerloop_studies.papers.further import rates
 from innerloop_studies.papers.further.rates import RateEntry, RateProblem
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, listed, row, same_row
 
 TITLE = "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)"
 VERSION = 1
@@ -25,12 +20,8 @@ def cases(scale: str) -> list[RateProblem]:
     if scale == "smoke":
         return [RateProblem("glyphs", 5, norm, 1) for norm in ("transductive", "none")]
     kinds = (("quickdraw", 5), ("cifar-fs", 5), ("quickdraw", 20))
-    return [
-        RateProblem(data, ways, norm, steps)
-        for steps in (1, 5)
-        for norm in ("transductive", "none")
-        for data, ways in kinds
-    ]
+    norms = ("transductive", "none")
+    return [RateProblem(*kind, norm, steps) for steps in (1, 5) for norm in norms for kind in kinds]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -63,17 +54,11 @@ def _smoke_rows(table: list[RateEntry], again: list[float]) -> list[Row]:
 
 
 def _rows(table: list[RateEntry], scale: str) -> list[Row]:
-    rows = [
-        row(
-            str(entry.case),
-            "best of the grid",
-            f"auto {entry.auto:.3f} (rate {entry.rate:.3g}), best {entry.best:.3f} "
-            f"at {entry.at:g}: regret {100 * entry.regret:.1f} points",
-            entry.regret <= rates.WORST,
-            reason="holds if within 3 points of the best fixed rate, which is chosen with hindsight",
-        )
-        for entry in table
-    ]
+    rows, why = [], "holds if within 3 points of the best fixed rate, which is chosen with hindsight"
+    for one in table:
+        said = f"auto {one.auto:.3f} (rate {one.rate:.3g}), best {one.best:.3f} at {one.at:g}"
+        said += f": regret {100 * one.regret:.1f} points"
+        rows.append(row(str(one.case), "best of the grid", said, one.regret <= rates.WORST, reason=why))
     for what, key, expected in (
         ("median regret within 1 point, worst within 3", "regret", True),
         (f"{HAD} divided by the steps, not by their root {HINDSIGHT}", "divided", scale != "cpu"),
@@ -82,9 +67,8 @@ def _rows(table: list[RateEntry], scale: str) -> list[Row]:
         regrets = [getattr(entry, key) for entry in table]
         middle, worst = statistics.median(regrets), max(regrets)
         said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points"
-        rows.append(
-            row(what, "aim", said, middle <= rates.MEDIAN and worst <= rates.WORST, expected=expected)
-        )
+        holds = middle <= rates.MEDIAN and worst <= rates.WORST
+        rows.append(row(what, "aim", said, holds, expected=expected))
     return rows + _uncertainty(table)
 
 
@@ -92,21 +76,17 @@ def _uncertainty(table: list[RateEntry]) -> list[Row]:
     """Rows that hold the factors which ``auto`` states against these cases."""
     rows = []
     for words, normalised, stated in (("with", True, NORMALISED), ("without", False, UNNORMALISED)):
-        chosen = [entry for entry in table if entry.case.normalised is normalised]
-        if not chosen:
+        if not (chosen := [entry for entry in table if entry.case.normalised is normalised]):
             continue
         needed = sorted(entry.factor for entry in chosen)
         best = sorted(max(entry.at / entry.rate, entry.rate / entry.at) for entry in chosen)
-        rows.append(
-            row(
-                f"{words} normalisation, some rate within the stated factor is within 1 point of the best",
-                f"stated: {stated:g}",
-                f"needed: {', '.join(f'{value:.1f}' for value in needed)}; to the best rate itself: median "
-                f"{statistics.median(best):.1f}, largest {best[-1]:.1f}",
-                needed[-1] <= stated,
-                reason="the stated uncertainty follows from these cases",
-            )
+        what = f"{words} normalisation, some rate within the stated factor is within 1 point of the best"
+        itself = f"to the best rate itself: median {statistics.median(best):.1f}, largest {best[-1]:.1f}"
+        said, why = (
+            f"needed: {listed(needed, '.1f')}; {itself}",
+            "the stated uncertainty follows from these cases",
         )
+        rows.append(row(what, f"stated: {stated:g}", said, needed[-1] <= stated, reason=why))
     return rows
 
 

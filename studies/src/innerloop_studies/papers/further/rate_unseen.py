@@ -1,10 +1,6 @@
-"""What ``inner.lr=auto`` loses on problems that were used neither to find nor to choose its rule.
+"""What `inner.lr=auto` loses on problems that were used neither to find nor to choose its rule."""
 
-Omniglot and photographs of Tiny-ImageNet with ANIL and a strided Conv4-32: 1, 3, 5 and 10 inner steps, 1 and
-5 shots, with and without normalisation. Other rules than the one in use are read off between the rates of
-the grid, in hindsight. Every training run is kept under ``runs/reproduce-parts``.
-"""
-
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +9,7 @@ from typing import Any, NamedTuple
 from innerloop_studies.papers.further import rates
 from innerloop_studies.papers.further.rates import RateEntry, RateProblem
 from innerloop_studies.reproduce.parts import compute_parts
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, listed, row
 
 TITLE = "inner.lr=auto on Omniglot and Tiny-ImageNet, which no rule was chosen on (ours)"
 VERSION = 1
@@ -68,13 +64,8 @@ def cases(scale: str) -> list[RateProblem]:
     """All of them, 32; at smoke scale one on the embedded glyphs."""
     if scale == "smoke":
         return [RateProblem("glyphs", 5, "transductive", 3, 2)]
-    return [
-        RateProblem(data, 5, norm, steps, shots)
-        for data in ("omniglot", rates.PHOTOGRAPHS)
-        for shots in SHOTS
-        for norm in NORMS
-        for steps in STEPS
-    ]
+    chosen = itertools.product(("omniglot", rates.PHOTOGRAPHS), SHOTS, NORMS, STEPS)
+    return [RateProblem(data, 5, norm, steps, shots) for data, shots, norm, steps in chosen]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -114,10 +105,9 @@ KINDS = ((True, "batch norm"), (False, "no normalisation"))
 def _rows(table: Sequence[Unseen]) -> list[Row]:
     """``auto`` by kind of problem against the aim; then beside other rules, in hindsight."""
     rows = []
-    for normalised, words in KINDS:
-        for shots in SHOTS:
-            some = [e for e in table if e.case.normalised is normalised and e.case.shots == shots]
-            rows.append(_against_aim(f"auto, {words}, {shots}-shot", [e.entry.regret for e in some]))
+    for (normalised, words), shots in itertools.product(KINDS, SHOTS):
+        some = [e for e in table if e.case.normalised is normalised and e.case.shots == shots]
+        rows.append(_against_aim(f"auto, {words}, {shots}-shot", [e.entry.regret for e in some]))
     rows.append(_against_aim("auto, all", [one.entry.regret for one in table]))
     for normalised, words in KINDS:
         rows.append(_against_rules(words, [one for one in table if one.case.normalised is normalised]))
@@ -133,45 +123,37 @@ def _divisor(table: Sequence[Unseen]) -> Row:
     means = {name: statistics.geometric_mean(values) for name, values in {**by, "middle": middle}.items()}
     nearest = min((1, math.sqrt(many), many), key=lambda d: abs(math.log(means["middle"] / d)))
     said = ", ".join(f"{name} {mean:.1f}" for name, mean in means.items())
-    return row(
-        f"in closed form the middle for {many} steps is that for one divided by about the root of {many}",
-        f"gradient at most {many}, trace 1, middle {math.sqrt(many):.1f}",
-        f"{said} (geometric means); the middle from {min(middle):.1f} to {max(middle):.1f}",
-        nearest == math.sqrt(many),
-        fails="holds if the root is nearer than one and than the number of steps",
-    )
+    said += f" (geometric means); the middle from {min(middle):.1f} to {max(middle):.1f}"
+    what = f"in closed form the middle for {many} steps is that for one divided by about the root of {many}"
+    paper = f"gradient at most {many}, trace 1, middle {math.sqrt(many):.1f}"
+    why = "holds if the root is nearer than one and than the number of steps"
+    return row(what, paper, said, nearest == math.sqrt(many), fails=why)
 
 
 def _against_rules(words: str, table: Sequence[Unseen]) -> Row:
     """The rule of ``auto`` beside others, all of them read off between the rates of the grid."""
-    by_problem = [one.rules() for one in table]
+    by_problem, in_use = [one.rules() for one in table], rule_of(table[0].case)
     regrets = {name: [100 * each[name] for each in by_problem] for name in RULES}
     means = {name: statistics.fmean(values) for name, values in regrets.items()}
-    in_use = rule_of(table[0].case)
-    told = [
-        f"{name} {statistics.median(values):.1f} / {means[name]:.1f} / {max(values):.1f}"
-        for name, values in regrets.items()
-    ]
-    return row(
-        f"{words}: of all rules the one in use loses least on average (between grid rates, in hindsight)",
-        in_use,
-        f"median / mean / worst in points: {'; '.join(told)}",
-        means[in_use] <= min(means.values()),
-        expected=table[0].case.normalised,
-    )
+    summaries = {
+        n: listed((statistics.median(v), means[n], max(v)), ".1f", " / ") for n, v in regrets.items()
+    }
+    said = "; ".join(f"{name} {summary}" for name, summary in summaries.items())
+    what = f"{words}: of all rules the one in use loses least on average (between grid rates, in hindsight)"
+    least, expected = means[in_use] <= min(means.values()), table[0].case.normalised
+    return row(what, in_use, f"median / mean / worst in points: {said}", least, expected=expected)
 
 
 def _against_aim(what: str, regrets: Sequence[float]) -> Row:
     middle, worst = statistics.median(regrets), max(regrets)
     within = sum(regret <= rates.MEDIAN for regret in regrets)
-    said = (
-        f"median {100 * middle:.1f}, mean {100 * statistics.fmean(regrets):.1f}, "
-        f"worst {100 * worst:.1f} points; {within} of {len(regrets)} within one"
+    values = f"median {100 * middle:.1f}, mean {100 * statistics.fmean(regrets):.1f}, worst {100 * worst:.1f}"
+    said, aim = (
+        f"{values} points; {within} of {len(regrets)} within one",
+        "median within 1 point, worst within 3",
     )
-    within_aim = middle <= rates.MEDIAN and worst <= rates.WORST
-    return row(
-        what, "aim: median within 1 point, worst within 3", said, within_aim, expected=what not in FAILS
-    )
+    holds = middle <= rates.MEDIAN and worst <= rates.WORST
+    return row(what, f"aim: {aim}", said, holds, expected=what not in FAILS)
 
 
 FAILS = (

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from innerloop.choose.rates import advice_for
 from innerloop.core.errors import UserError
+from innerloop.data.hashing import file_hash
 from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
@@ -23,7 +24,7 @@ from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.theory.rate.bracket import step_divisor
 from innerloop.theory.rate.forms import step_rates
 from innerloop.theory.rate.tangent_features import head_stacks
-from innerloop_studies.papers.training import fitted, judged
+from innerloop_studies.papers.training import combined, fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Say
 
@@ -65,22 +66,19 @@ def trained(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Rea
     """Accuracy on test tasks after training at a rate, or at ``auto``."""
     outcome = fitted(recipe_of(case, rate, seed, size))
     score = judged(outcome)
-    chance = 1 / case.ways
     diverged = not math.isfinite(score.mean)
-    accuracy = chance if diverged else score.mean
+    accuracy = 1 / case.ways if diverged else score.mean
     return Reached(accuracy, score.ci95, float(outcome.parts.recipe.inner.lr), diverged)
 
 
 def recipe_of(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Recipe:
     """ANIL with a strided Conv4-32 on a problem."""
-    data = {"name": source(case.data), **({"size": SIDE} if case.data == PHOTOGRAPHS else {})}
     steps, batch, tests = size
-    shape = {"ways": case.ways, "shots": case.shots, "queries": QUERIES}
     return make_recipe(
         {
             "name": "rate-regret",
-            "data": data,
-            "tasks": {"family": "few-shot", **shape},
+            "data": {"name": source(case.data)} | ({"size": SIDE} if case.data == PHOTOGRAPHS else {}),
+            "tasks": {"family": "few-shot", "ways": case.ways, "shots": case.shots, "queries": QUERIES},
             "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": case.norm},
             "inner": {"method": "anil", "lr": rate, "steps": case.steps, "loss": "cross-entropy"},
             "outer": {"steps": steps, "batch": batch, "lr": 3e-3, "clip": 10.0},
@@ -127,13 +125,10 @@ def content(name: str) -> str:
     """What tells two datasets of this name apart: nothing for the catalogue's, whose pictures are checked."""
     if name == PHOTOGRAPHS:
         return _folder_hash(source(name))
-    return _file_hash(source(name)) if name == "quickdraw" else ""
+    return _file_hash(Path(source(name))) if name == "quickdraw" else ""
 
 
-@functools.cache
-def _file_hash(file: str) -> str:
-    with Path(file).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+_file_hash = functools.cache(file_hash)
 
 
 @functools.cache
@@ -178,14 +173,7 @@ class RateEntry(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """The factor between ``auto``'s rate and the nearest of the grid within one point of the best.
-
-        It is one where ``auto`` itself is that good.
-
-        >>> scores = [0.1] * 4 + [0.495, 0.5, 0.3, 0.2]
-        >>> round(RateEntry(RateProblem("glyphs", 5, "none", 1), scores, 0.48, 0.1).factor, 2)
-        3.0
-        """
+        """From ``auto``'s rate to the nearest of the grid within a point of the best; 1 if ``auto`` is."""
         if self.regret <= MEDIAN:
             return 1.0
         good = [r for r, score in zip(GRID, self.scores, strict=True) if score >= self.best - MEDIAN]
@@ -202,13 +190,7 @@ class RateEntry(NamedTuple):
         return self.between(self.rate * step_divisor(self.case.steps)) if self.case.steps > 1 else self.regret
 
     def between(self, rate: float) -> float:
-        """The regret at a rate, read off between those of the grid.
-
-        >>> scores = [0.1, 0.1, 0.2, 0.3, 0.5, 0.4, 0.3, 0.2]
-        >>> entry = RateEntry(RateProblem("glyphs", 5, "none", 1), scores, 0.5, 0.3)
-        >>> round(entry.between(0.3), 3), round(entry.between(math.sqrt(0.3)), 3)
-        (0.0, 0.05)
-        """
+        """The regret at a rate, read off between those of the grid."""
         known = numpy.interp(math.log(rate), [math.log(r) for r in GRID], self.scores)
         return max(0.0, self.best - float(known))
 
@@ -232,10 +214,10 @@ def train_all(
     name: str, version: int, jobs: Sequence[Mapping[str, Any]], say: Say
 ) -> dict[tuple[RateProblem, Any, int], Reached]:
     """What trainings come to, by problem, rate and seed; finished ones are kept."""
+    results = {}
     values = compute_parts(
         name, version, trained, jobs, seen=lambda job: {"content": content(job["case"].data)}
     )
-    results = {}
     for job, value in zip(jobs, values, strict=True):
         case, rate, seed = job["case"], job["rate"], job["seed"]
         results[case, rate, seed] = one = Reached(*value)
@@ -245,17 +227,14 @@ def train_all(
 
 def jobs_of(cases: Sequence[RateProblem], size: Sequence[int]) -> list[dict[str, Any]]:
     """Every problem and seed at ``auto`` and at every rate of the grid; ``size``: of ``SIZES``."""
-    steps, batch, tests, seeds = size
-    given = {"size": (steps, batch, tests)}
-    rates = ("auto", *GRID)
-    return [{"case": c, "rate": r, "seed": s, **given} for c in cases for s in range(seeds) for r in rates]
+    *given, seeds = size
+    return combined(case=cases, seed=range(seeds), rate=("auto", *GRID), size=[tuple(given)])
 
 
 def stated(size: Sequence[int]) -> dict[str, Any]:
     """For protocols."""
-    steps, batch, tests, seeds = size
-    grid = {"grid": list(GRID), "net": "strided Conv4-32"}
-    return {"meta-steps": steps, "batch": batch, "test tasks": tests, "seeds": seeds, **grid}
+    sizes = dict(zip(("meta-steps", "batch", "test tasks", "seeds"), size, strict=True))
+    return {**sizes, "grid": list(GRID), "net": "strided Conv4-32"}
 
 
 def table_figure(table: Sequence[RateEntry]) -> Figure:
@@ -271,11 +250,8 @@ def table_figure(table: Sequence[RateEntry]) -> Figure:
 def answers(table: Sequence[RateEntry]) -> list[tuple[float, int]]:
     """All accuracies of the smallest scale, and of how many answers each is a share."""
     _, _, tests, seeds = SIZES["smoke"]
-    return [
-        (accuracy, entry.case.ways * QUERIES * tests * seeds)
-        for entry in table
-        for accuracy in (*entry.scores, entry.auto)
-    ]
+    asked = QUERIES * tests * seeds
+    return [(share, one.case.ways * asked) for one in table for share in (*one.scores, one.auto)]
 
 
 SIZES = {"smoke": (4, 2, 10, 1), "cpu": (150, 2, 200, 2), "paper": (2000, 4, 1000, 2)}

@@ -15,7 +15,6 @@ R_LARGE, SPREAD = 2.0, 0.4  # R²/r_H = 10, the ratio of Figure 3 (c, d); the pa
 def run(scale: str, say: Say) -> Reproduction:
     """Closed forms only, so every scale is the full setting."""
     del scale
-
     environments = {
         "(a) equal hardness": Geography(DIM, 0.9, 0.9, R_LARGE, SPREAD, SPREAD),
         "(b) near centres": Geography(DIM, 0.1, 0.9, 0.4, SPREAD, SPREAD),
@@ -40,7 +39,6 @@ def run(scale: str, say: Say) -> Reproduction:
             }
         )
     say("gains: " + ", ".join(f"{name} {gain:.2f}" for name, gain in gains.items()))
-    rows = _rows(gains)
     protocol = {
         "d": DIM,
         "m": SHOTS,
@@ -48,9 +46,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "R, r_H, r_E": f"{R_LARGE}, {SPREAD}, {SPREAD} in (d): not printed; R²/r_H = 10 is Figure 3's",
         "ρ_H": "§3.2 says 0.1 with ρ_E = 0.9, the introduction ρ_H/ρ_E = 0.2 for (d): both are shown",
     }
-    return Reproduction(
-        rows, {"landscape-fig1": planes_figure(planes)}, {"planes": planes, "gains": gains}, protocol
-    )
+    figures, data = {"landscape-fig1": planes_figure(planes)}, {"planes": planes, "gains": gains}
+    return Reproduction(_rows(gains), figures, data, protocol)
 
 
 def _rows(gains: dict[str, float]) -> list[Row]:

@@ -4,11 +4,10 @@ from typing import Any
 
 import torch
 
-import innerloop_studies.papers.landscape.linear as linear
-from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
+from innerloop.report.plots.panels import Panel, panel, panels_figure
 from innerloop.theory.landscape.forms import adapted_curvature, compare, excess_risk
-from innerloop_studies.papers.figures import INKS
-from innerloop_studies.papers.landscape.linear import ends_row
+from innerloop_studies.papers.figures import along
+from innerloop_studies.papers.landscape import linear
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "Landscape, Figures 2 and 7: coordinates and excess risks against ρ_H"
@@ -48,16 +47,13 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _panels(shots: int, column: Column) -> list[Panel]:
-    def one(title: str, key: str, heights: dict[str, float]) -> Panel:
-        curves = []
-        for name in ("NAL", "MAML"):
-            mine = column[name.lower()]
-            measured = points(column["points_rho"], mine[f"{key}_points"], mine[f"{key}_ci95"])
-            curves.append(line(name, column["rho"], mine[key], ink=INKS[name], points=measured))
-        return panel("ρ_H (ρ_E = 1)", f"{title}, m = {shots}", curves, heights=heights)
-
     optima = {"hard task's optimum": 1.0, "easy task's optimum": -1.0}
-    return [one("first coordinate", "coordinate", optima), one("excess risk after one step", "risk", {})]
+    titles = {"coordinate": ("first coordinate", optima), "risk": ("excess risk after one step", {})}
+    lines = {key: along(column["rho"], column["points_rho"], column, key) for key in titles}
+    return [
+        panel("ρ_H (ρ_E = 1)", f"{title}, m = {shots}", lines[key], heights=heights)
+        for key, (title, heights) in titles.items()
+    ]
 
 
 def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
@@ -97,8 +93,8 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
             "largest_gap": float((coordinate.mean(0) - known.solution[:, 0]).abs().max()),
             "risk_gap": float((risk.mean(0) - known.risk).abs().max() / exact.nal.risk.max()),
         }
-    off = {"worst": worst, "ends_off": ends_off}
-    return {"rho": rho.tolist(), "points_rho": at.tolist(), **off, **methods}
+    along_rho = {"rho": rho.tolist(), "points_rho": at.tolist()}
+    return {**along_rho, "worst": worst, "ends_off": ends_off, **methods}
 
 
 def _rows(shots: int, column: Column, steps: int, scale: str) -> list[Row]:
@@ -106,18 +102,13 @@ def _rows(shots: int, column: Column, steps: int, scale: str) -> list[Row]:
     nal, maml = column["nal"], column["maml"]
     nearer = all(c > 0 for c, r in zip(maml["coordinate"], column["rho"], strict=True) if low <= r <= high)
     gain = max(n / m for n, m in zip(nal["risk"], maml["risk"], strict=True))
-    always = max(nal["coordinate"]) <= 1e-9
+    always, large = max(nal["coordinate"]) <= 1e-9, 10 if shots > 1000 else 1.5
     start = maml["nearly_zero"][0]
     left = [one["nearly_zero"][1] / max(one["risk"]) for one in (nal, maml)]
     rows = [
         row(f"m={shots}: MAML starts nearer the hard task for ρ_H in {low}–{high}", "yes", nearer, nearer),
         row(f"m={shots}: NAL always starts nearer the easy task", "yes", always, always),
-        row(
-            f"m={shots}: largest ratio of the excess risks",
-            "much for large m",
-            gain,
-            gain > (10 if shots > 1000 else 1.5),
-        ),
+        row(f"m={shots}: largest ratio of the excess risks", "much for large m", gain, gain > large),
         row(f"m={shots}: as ρ_H → 0 (10⁻⁴) MAML goes to the easy task too", "to −1", start, start < -0.9),
         row(
             f"m={shots}: as ρ_H → 0 (10⁻⁴) both excess risks go to zero",
@@ -127,16 +118,10 @@ def _rows(shots: int, column: Column, steps: int, scale: str) -> list[Row]:
         ),
     ]
     if scale == "smoke":
-        rows.append(ends_row(f"m={shots}", column["ends_off"], steps))
+        rows.append(linear.ends_row(f"m={shots}", column["ends_off"], steps))
     else:
         gap = max(nal["largest_gap"], maml["largest_gap"])
-        rows.append(
-            row(
-                f"m={shots}: SGD's mean coordinate from the closed form, at most",
-                "on the curve",
-                gap,
-                gap < 0.15,
-                reason="0.15 of a range of 2: SGD on one task per iteration keeps moving between the tasks",
-            )
-        )
+        what = f"m={shots}: SGD's mean coordinate from the closed form, at most"
+        why = "0.15 of a range of 2: SGD on one task per iteration keeps moving between the tasks"
+        rows.append(row(what, "on the curve", gap, gap < 0.15, reason=why))
     return rows

@@ -6,7 +6,7 @@ import torch
 
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure, points
 from innerloop.theory.landscape.geography import Geography, geography, step_curvature
-from innerloop_studies.papers.figures import INKS
+from innerloop_studies.papers.figures import along
 from innerloop_studies.papers.landscape import linear
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
@@ -26,10 +26,10 @@ def run(scale: str, say: Say) -> Reproduction:
     rows, gains = [], []
     for name, (hard, easy) in RATIOS.items():
         data[name] = case = _curves(hard, easy, runs, grid, steps)
-        at, R, curves = case["points_R"], case["R"], []
-        for method, key in (("NAL", "nal"), ("MAML", "maml")):
-            measured = points(at, case[f"{key}_points"], case[f"{key}_ci95"])
-            curves.append(line(method, R, case[key], ink=INKS[method], points=measured))
+        at, R = case["points_R"], case["R"]
+        methods = ("nal", "maml")
+        by_method = {m: {f"risk{end}": case[m + end] for end in ("", "_points", "_ci95")} for m in methods}
+        curves = along(R, at, by_method, "risk")
         ratio = line("ratio", R, case["gain"], points=points(at, case["gain_points"]))
         panels.append(panel("R", f"{name}: excess risk", curves))
         panels.append(panel("R", "NAL's over MAML's", [ratio], limits=(0.95, 2.05)))

@@ -1,6 +1,5 @@
 """Figures 4, 5 and 6: loss landscapes of a neuron before and after adaptation, side by side."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -114,11 +113,9 @@ def run(scale: str, say: Say) -> Reproduction:
     for i, task in enumerate(NeuronTask(weight, 1.0) for weight in CORNERS):
         title, z = f"task {i + 1} alone, before adaptation", nal_loss(w, [task], "softplus", 500, i)
         alone.append(_field(title, axis, z, [task], {}, {}))
-    figures = {
-        "landscape-fig4": fields_figure([f for name in names[:2] for f in solved[name]["fields"]]),
-        "landscape-fig5": fields_figure(alone),
-        "landscape-fig6": fields_figure([f for name in names[2:] for f in solved[name]["fields"]]),
-    }
+    four, six = ([f for name in some for f in solved[name]["fields"]] for some in (names[:2], names[2:]))
+    by_name = {"landscape-fig4": four, "landscape-fig5": alone, "landscape-fig6": six}
+    figures = {name: fields_figure(fields) for name, fields in by_name.items()}
     protocol = {
         "samples": f"n = 500 for NAL; n₁ = 20, τ = {episodes}, n₂ = 250 (softplus) and 80 (sigmoid) for MAML",
         "inputs": "variance 0.5 (hard) and 1 (easy)",
@@ -131,20 +128,13 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _field(
-    title: str,
-    axis: list[float],
-    z: Tensor,
-    tasks: list[NeuronTask],
-    solutions: dict[str, list[float]],
-    at: dict[str, float],
+    title: str, axis: list[float], z: Tensor, tasks: list[NeuronTask], solutions: Any, at: dict[str, float]
 ) -> Field:
     heights, optima = z.view(len(axis), -1).tolist(), [(*t.weight, t.kind) for t in tasks]
     return Field(title=title, x=axis, y=axis, z=heights, optima=optima, solutions=solutions, at=at)
 
 
-def _environment(
-    title: str, activation: str, tasks: list[NeuronTask], episodes: int, points: int
-) -> dict[str, Any]:
+def _environment(title: str, activation: str, tasks: list[NeuronTask], episodes: int, points: int) -> Any:
     """Where NAL and MAML end in an environment."""
     axis, w = grid(-3.2, 3.2, points)
     inner, lr = INNER[activation]
@@ -153,65 +143,39 @@ def _environment(
         "MAML": maml_loss(w, tasks, activation, lr, (inner, 20, episodes), 1),
     }
     ends = {key: w[value.argmin()] for key, value in losses.items()}
-    hard = torch.tensor([t.weight for t in tasks if t.kind == "hard"], dtype=torch.float64)
     solutions = {key: end.tolist() for key, end in ends.items()}
     fields = []
     for key, value in losses.items():
         at = {name: float(value[other.argmin()]) for name, other in losses.items()}
         fields.append(_field(f"{title}\n{WHAT[key]}", axis, value, tasks, solutions, at))
+    hard = torch.tensor([t.weight for t in tasks if t.kind == "hard"], dtype=torch.float64).view(-1, 2)
+    gaps = {key: float((end - hard).norm(dim=-1).mean()) for key, end in ends.items()}  # nan without any
     return {
         "fields": fields,
         "solutions": solutions,
         "distance": float((ends["NAL"] - ends["MAML"]).norm()),
         "cell": axis[1] - axis[0],
         "ratio": float(losses["MAML"][losses["NAL"].argmin()] / losses["MAML"].min()),
-        "to_hard": {
-            key: float((end - hard).norm(dim=-1).mean()) if len(hard) else math.nan
-            for key, end in ends.items()
-        },
+        "to_hard": gaps,
     }
 
 
 def _rows(solved: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:
     even, one, near, far = (solved[name] for name in names)
-    closer, further = one["to_hard"]["MAML"], one["to_hard"]["NAL"]
+    to_hard = closer, further = [one["to_hard"][method] for method in ("MAML", "NAL")]
+    hard, small, large = (which["ratio"] for which in (one, near, far))
+    distances = [far["distance"], near["distance"]]
+    together = "equally hard: NAL's and MAML's solutions, apart by"
+    finite = "holds below 0.8 (the optima lie 2.1 from the centre): samples are finite"
+    above = "one hard task: loss after a step, NAL's over MAML's"
+    apart = "sigmoid: solutions apart by, with large R and with small R"
     clear = "holds above 1.3; the paper shows pictures, no number"
     return [
-        row(
-            "equally hard: NAL's and MAML's solutions, apart by",
-            "identical",
-            even["distance"],
-            even["distance"] < 0.8,
-            reason="holds below 0.8 (the optima lie 2.1 from the centre): samples are finite",
-        ),
-        row(
-            "one hard task: distance to it, MAML's and NAL's",
-            "MAML is nearer",
-            [closer, further],
-            closer < further,
-        ),
-        row(
-            "one hard task: loss after a step, NAL's over MAML's",
-            "well above 1",
-            one["ratio"],
-            one["ratio"] > 1.3,
-            reason=clear,
-        ),
-        row("equally hard: the same ratio", "smaller", even["ratio"], even["ratio"] < one["ratio"]),
-        row(
-            "sigmoid, small R: the same ratio",
-            "similar loss",
-            near["ratio"],
-            near["ratio"] < 1.1,
-            reason="holds below 1.1",
-        ),
-        row(
-            "sigmoid, large R: the same ratio", "well above 1", far["ratio"], far["ratio"] > 1.3, reason=clear
-        ),
-        row(
-            "sigmoid: solutions apart by, with large R and with small R",
-            "further with large R",
-            [far["distance"], near["distance"]],
-            far["distance"] > near["distance"],
-        ),
+        row(together, "identical", even["distance"], even["distance"] < 0.8, reason=finite),
+        row("one hard task: distance to it, MAML's and NAL's", "MAML is nearer", to_hard, closer < further),
+        row(above, "well above 1", hard, hard > 1.3, reason=clear),
+        row("equally hard: the same ratio", "smaller", even["ratio"], even["ratio"] < hard),
+        row("sigmoid, small R: the same ratio", "similar loss", small, small < 1.1, reason="holds below 1.1"),
+        row("sigmoid, large R: the same ratio", "well above 1", large, large > 1.3, reason=clear),
+        row(apart, "further with large R", distances, distances[0] > distances[1]),
     ]

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure, points
-from innerloop_studies.papers.figures import INKS
+from innerloop.report.plots.panels import Panel, panel, panels_figure
+from innerloop_studies.papers.figures import along
 from innerloop_studies.papers.landscape.linear import intervals
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
@@ -57,19 +57,11 @@ def _rows(ends: Ends) -> list[Row]:
 
 
 def _panels(ends: Ends) -> list[Panel]:
-    def curves(key: str) -> list[Line]:
-        methods = {
-            name: (ends[name.lower()][key], ends[name.lower()][f"{key}_ci95"]) for name in ("NAL", "MAML")
-        }
-        return [
-            line(name, ends["rho"], values, ink=INKS[name], points=points(ends["rho"], values, ci95))
-            for name, (values, ci95) in methods.items()
-        ]
-
     optima, top, x = {"hard": 1.0, "easy": -1.0}, 1.2 * max(ends["nal"]["risk"]), "ρ_H (ρ_E = 1)"
+    coordinates, risks = (along(ends["rho"], ends["rho"], ends, key) for key in ("coordinate", "risk"))
     return [
-        panel(x, "average coordinate", curves("coordinate"), heights=optima, limits=(-1.1, 1.1)),
-        panel(x, "excess risk after one step", curves("risk"), heights={}, limits=(0.0, top)),
+        panel(x, "average coordinate", coordinates, heights=optima, limits=(-1.1, 1.1)),
+        panel(x, "excess risk after one step", risks, heights={}, limits=(0.0, top)),
     ]
 
 
@@ -93,9 +85,8 @@ F64 = torch.float64
 
 def draw(rho: Tensor, optima: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Samples ``(…, n, d)`` and labels ``(…, n)`` of tasks with scales ``(…)`` and optima ``(…, d)``."""
-    x = rho.sqrt()[..., None, None] * torch.randn(
-        *rho.shape, n, optima.shape[-1], generator=generator, dtype=F64
-    )
+    drawn = torch.randn(*rho.shape, n, optima.shape[-1], generator=generator, dtype=F64)
+    x = rho.sqrt()[..., None, None] * drawn
     chance = torch.sigmoid((x @ optima[..., None])[..., 0])
     return x, (torch.rand(chance.shape, generator=generator, dtype=F64) < chance).to(F64)
 

@@ -4,7 +4,7 @@ A linear model sees its samples only through :math:`G=X^\top X/n` and :math:`c=X
 are computed from draws of these (:func:`innerloop.theory.landscape.finite.draw_moments`), whatever ``n`` is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -58,20 +58,15 @@ def take(env: Environment, which: Tensor) -> Environment:
 
 
 def chunks(draws: int, numbers: int) -> list[int]:
-    """How many draws are computed at once, so that arrays of ``numbers`` for each stay near 16 MB.
-
-    >>> chunks(5, 2**20)
-    [2, 2, 1]
-    """
+    """How many draws are computed at once, so that arrays of ``numbers`` for each stay near 16 MB."""
     size = max(1, 2**21 // numbers)
     return [min(size, draws - start) for start in range(0, draws, size)]
 
 
 def task_moments(tasks: Environment, samples: int, generator: torch.Generator) -> TaskMoments:
     r"""TaskMoments of ``samples`` samples of every task: :math:`\Sigma^{1/2}W\Sigma^{1/2}` and its pull."""
-    white = draw_moments(
-        torch.ones(tasks.optima.shape[:-1], dtype=F64), tasks.optima.shape[-1], samples, NOISE, generator
-    )
+    *shape, dim = tasks.optima.shape
+    white = draw_moments(torch.ones(shape, dtype=F64), dim, samples, NOISE, generator)
     gram = tasks.roots @ white.gram @ tasks.roots
     return TaskMoments(gram, (tasks.roots @ white.pull[..., None])[..., 0])
 
@@ -123,15 +118,12 @@ def slope_row(what: str, expected: float, x: Sequence[int], y: Sequence[float], 
 
 
 def law_panel(
-    x_name: str, x: Sequence[int], curves: dict[str, Sequence[float]], exponent: float = -0.5
+    x_name: str, x: Sequence[int], curves: Mapping[str, Sequence[float]], exponent: float = -0.5
 ) -> Panel:
     """Distances on log–log axes beside the law that is stated for the first of them."""
     at = [float(value) for value in x]
     first = next(iter(curves.values()))
     law = [first[0] * (value / at[0]) ** exponent for value in at]
     lines = [line(name, at, list(values), dots=True) for name, values in curves.items()]
-    return loglog(
-        x_name,
-        "distance, 96 % of draws are nearer",
-        [*lines, line("as stated" if exponent < 0 else "∝ √d", at, law)],
-    )
+    lines.append(line("as stated" if exponent < 0 else "∝ √d", at, law))
+    return loglog(x_name, "distance, 96 % of draws are nearer", lines)

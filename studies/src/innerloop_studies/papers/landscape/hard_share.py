@@ -1,5 +1,6 @@
 """Hard tasks more often, or with more weight: what that brings on test tasks (Landscape, §6)."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.papers.figures import bars_figure
+from innerloop_studies.papers.training import combined
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
@@ -70,16 +72,15 @@ def recipe_of(scale: str, name: str, arm: str, budget: HardShareBudget, seed: in
     """How an arm trains: MAML of one step, by Adam; at ``smoke`` on the embedded glyphs."""
     case, own = CASES[name], ARMS[arm]
     tasks = {"family": "few-shot", "choice": case.choice, "shots": case.shots, "queries": QUERIES}
-    hardest = {"hardest": case.hardest} if own else {}
-    outer = {"steps": budget.steps[name], "batch": budget.tasks, "lr": 1e-3, **own.get("outer", {})}
-    data = "glyphs" if scale == "smoke" else case.data
+    hardest, data = {"hardest": case.hardest} if own else {}, "glyphs" if scale == "smoke" else case.data
+    outer = {"steps": budget.steps[name], "batch": budget.tasks, "lr": 1e-3}
     return make_recipe(
         {
             "data": {"name": data, "standardise": name == "superclasses"},
             "tasks": {**tasks, **hardest, **own.get("tasks", {})},
             "model": {"kind": "conv4", "filters": budget.filters, "pooling": "stride"},
             "inner": {"method": "maml", "lr": case.rate, "loss": "cross-entropy"},
-            "outer": outer,
+            "outer": {**outer, **own.get("outer", {})},
             "run": {"seed": seed},
         }
     )
@@ -113,11 +114,8 @@ def drawn_share(scale: str, case: str, arm: str, budget: HardShareBudget, tasks:
     data = build_data(recipe_of(scale, case, arm, budget, 0))
     source = data.pictures
     assert source.groups is not None
-    hard = {
-        name
-        for name, group in zip(source.class_names, source.groups, strict=True)
-        if source.group_names[group] in data.hard_groups
-    }
+    pairs = zip(source.class_names, source.groups, strict=True)
+    hard = {name for name, group in pairs if source.group_names[group] in data.hard_groups}
     return sum(set(data.train.files(i)["classes"]) <= hard for i in range(tasks)) / tasks
 
 
@@ -138,16 +136,11 @@ COUNTED = 400
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot and CIFAR-FS; finished runs are kept."""
-    budget, seeds = BUDGETS[scale], range(SEEDS[scale])
-    jobs = [
-        {"scale": scale, "case": case, "arm": arm, "budget": budget, "seed": seed}
-        for seed in seeds
-        for case in CASES
-        for arm in ARMS
-    ]
+    budget = BUDGETS[scale]
+    jobs = combined(scale=[scale], seed=range(SEEDS[scale]), case=[*CASES], arm=[*ARMS], budget=[budget])
     by_case: dict[str, dict[str, list[Any]]] = {case: {arm: [] for arm in ARMS} for case in CASES}
     for job, one in zip(jobs, compute_parts(NAME, VERSION, trained, jobs), strict=True):
-        by_case[str(job["case"])][str(job["arm"])].append(one)
+        by_case[job["case"]][job["arm"]].append(one)
         means = ", ".join(f"{kind} {100 * mean(one, kind):.1f}" for kind in KINDS)
         say(f"{job['case']}, {job['arm']}, seed {job['seed']}: {means}")
     every = [one for arms in by_case.values() for runs in arms.values() for one in runs]
@@ -209,15 +202,11 @@ def _effect(of: str, kind: str, gained: Interval, scale: str) -> Row:
 
 
 REASON = "paired with plain training: same first weights, same test tasks; interval over seeds decides"
-FAILS: tuple[str, ...] = (
-    *(
-        f"{case}: {words}: gain on {kind} test tasks, points"
-        for case in CASES
-        for words in SAID.values()
-        for kind in ("hard", "all")
-    ),
-    f"superclasses: {SAID['weight']}: no loss on easy test tasks, points",
-)
+FAILS = [
+    f"{case}: {words}: gain on {kind} test tasks, points"
+    for case, words, kind in itertools.product(CASES, SAID.values(), ("hard", "all"))
+]
+FAILS.append(f"superclasses: {SAID['weight']}: no loss on easy test tasks, points")
 """What is not shown at `cpu`: no gain is beyond its interval, and one loss is."""
 
 

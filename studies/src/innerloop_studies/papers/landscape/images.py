@@ -14,7 +14,6 @@ from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.trees import split_prefix
 from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.data.source import ImageSource, labels
-from innerloop.evaluation.heads import fit_heads, head_scores
 from innerloop.experiment.data import Sizes, build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.model import build_model
@@ -31,6 +30,7 @@ from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.loading import image_loader
 from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan, torch_threads
+from innerloop_studies.papers.training import by_frozen_features
 from innerloop_studies.reproduce.rows import Row, Say, same_row
 
 INNER_RATE = 0.1
@@ -60,15 +60,10 @@ def judge_all(
     seed: int,
     training: tuple[str, float] | None,
 ) -> dict[str, float]:
-    """Accuracy in percent on every kind of ``judged``, before the first step if there is no training.
-
-    All methods meet the same tasks.
-    """
+    """Accuracy in percent on every kind of ``judged``, untrained without ``training``; same tasks for all."""
     parts = parts_of(method, *train, budget, seed, training or BASELINE)
-    weights = parts.params, parts.buffers
-    if training is not None:
-        state = fit_parts(parts, plan=Plan("loop"))
-        weights = state.params, state.buffers
+    state = parts if training is None else fit_parts(parts, plan=Plan("loop"))
+    weights = state.params, state.buffers
     with torch_threads(Plan("loop")):
         return {
             name: judge(method, parts.network, weights, *one, budget, derive_seed(seed, "judge", name))
@@ -93,15 +88,9 @@ def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: tuple
 
 
 def judge(
-    method: str,
-    net: Network,
-    weights: tuple[Params, Buffers],
-    source: ImageSource,
-    kind: Kind,
-    budget: Budget,
-    seed: int,
+    method: str, net: Network, weights: Any, source: ImageSource, kind: Kind, budget: Budget, seed: int
 ) -> float:
-    """Mean accuracy over episodes of one kind, in percent."""
+    """Mean accuracy over episodes of one kind, in percent; ``weights``: parameters and buffers."""
     sampler, ways = few_shot_sampler(source, "all", seed=seed, kinds=[kind]), kind.ways
     params, buffers = split_prefix(weights[0], PREFIX)[1], weights[1]
     steps = budget.test_steps if method == "NAL" else 1
@@ -110,7 +99,8 @@ def judge(
 
     def score(task: Task) -> float:
         if method in ("MTL", "RFS"):
-            return by_head(net, params, buffers, task, ways)
+            with torch.no_grad():
+                return float(accuracy(by_frozen_features(net, params, buffers, task, ways), task.y_query))
         adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
         with torch.no_grad():
             outputs, _ = learner.predict(adapted, task.x_query)
@@ -120,12 +110,7 @@ def judge(
 
 
 def parts_of(
-    method: str,
-    source: ImageSource,
-    kinds: Sequence[Kind],
-    budget: Budget,
-    seed: int,
-    training: tuple[str, float],
+    method: str, source: ImageSource, kinds: Sequence[Kind], budget: Budget, seed: int, training: Any
 ) -> Parts:
     """What a method trains on: tasks of all classes, of the given kinds."""
     _, height, width, channels = source.images.shape
@@ -182,17 +167,6 @@ def training_classes(source: ImageSource, kinds: Sequence[Kind]) -> Any:
     return np.flatnonzero(np.isin(source.groups, wanted))
 
 
-def by_head(net: Network, params: Params, buffers: Buffers, task: Task, ways: int) -> float:
-    """The accuracy of logistic regression on normalised features of the frozen body (C = 3), as in Bridge."""
-    with torch.no_grad():
-        z, q = (
-            net.features(params, buffers, x, "batch")[0].flatten(1)[None].double()
-            for x in (task.x_support, task.x_query)
-        )
-        fitted = fit_heads(z, task.y_support[None], ways, "logistic", 3.0, True)
-        return float(accuracy(head_scores(fitted, q)[0], task.y_query))
-
-
 JUDGED = ("train easy", "train hard", "test easy", "test hard")
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 STEPS, TASKS = 20_000, 8
@@ -216,10 +190,8 @@ def over_seeds(
         for arm, runs in by_name.items()
     }
     for arm, kinds in table.items():
-        cells = [
-            f"{part} {v.mean:.1f}" + (f" ± {v.ci95:.1f}" if v.n > 1 else "") for part, v in kinds.items()
-        ]
-        say(f"{arm}: {', '.join(cells)}")
+        spread = {part: f" ± {v.ci95:.1f}" if v.n > 1 else "" for part, v in kinds.items()}
+        say(f"{arm}: " + ", ".join(f"{part} {v.mean:.1f}{spread[part]}" for part, v in kinds.items()))
     return table
 
 

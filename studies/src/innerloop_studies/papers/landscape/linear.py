@@ -15,9 +15,9 @@ OUTER_SHOTS, NAL_RATE, NOISE = 25, 0.025, 0.1
 F64 = torch.float64
 
 
-def maml_rate(inner_shots: int) -> float:
-    """C.1: the rate of SGD on the MAML objective, ``n₂/10000``."""
-    return inner_shots / 10_000
+def outer_rate(method: str, inner_shots: int) -> float:
+    """C.1: the rate of SGD, for the MAML objective ``n₂/10000``."""
+    return NAL_RATE if method == "nal" else inner_shots / 10_000
 
 
 def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.Generator], GaussianTasks]:
@@ -40,10 +40,8 @@ def geography_drawer(
     def column(name: str) -> Tensor:
         return torch.tensor([float(getattr(env, name)) for env in envs], dtype=F64)[:, None]
 
-    rho_h, rho_e, R, r_h, r_e, share = map(
-        column, ("rho_hard", "rho_easy", "R", "r_hard", "r_easy", "hard_share")
-    )
-    dim = int(envs[0].dim)
+    names = ("rho_hard", "rho_easy", "R", "r_hard", "r_easy", "hard_share")
+    (rho_h, rho_e, R, r_h, r_e, share), dim = map(column, names), int(envs[0].dim)
 
     def draw(g: torch.Generator) -> GaussianTasks:
         hard = torch.rand(runs, len(envs), tasks, generator=g, dtype=F64) < share
@@ -70,7 +68,7 @@ def ends(
         start=torch.zeros(shape, dtype=F64),
         method=method,
         lr=lr,
-        outer_lr=NAL_RATE if method == "nal" else maml_rate(shots),
+        outer_lr=outer_rate(method, shots),
         inner_shots=shots,
         outer_shots=OUTER_SHOTS,
         noise=NOISE,
@@ -81,26 +79,14 @@ def ends(
 
 
 def expected_ends(limits: Tensor, curvature: Tensor, method: str, shots: int, steps: int) -> Tensor:
-    r"""Where SGD is on average after ``steps`` steps from zero, exactly: :math:`w^*(1-(1-\eta c)^t)`.
-
-    Every step has new samples, so that the mean of a gradient is :math:`c(w-w^*)` whatever was drawn before.
-
-    >>> one = torch.ones(1, dtype=F64)
-    >>> expected_ends(one, 20 * one, "nal", 500, 2)    # the rate is 1/40: half of what is left at every step
-    tensor([0.7500], dtype=torch.float64)
-    """
-    rate = NAL_RATE if method == "nal" else maml_rate(shots)
-    return limits * (1 - (1 - rate * curvature) ** steps)
+    r"""Where SGD is on average after ``steps`` steps from zero, exactly: :math:`w^*(1-(1-\eta c)^t)`."""
+    return limits * (1 - (1 - outer_rate(method, shots) * curvature) ** steps)
 
 
 def ends_row(name: str, off: float, steps: int) -> Row:
     """Whether SGD is on average where it must be after so few steps."""
-    return row(
-        f"{name}: SGD's mean coordinate after {steps} iterations is its exact expectation",
-        "w*(1 − (1 − ηc)^t)",
-        f"{off:.1f} standard errors off at most",
-        off < 4.5,
-    )
+    what = f"{name}: SGD's mean coordinate after {steps} iterations is its exact expectation"
+    return row(what, "w*(1 − (1 − ηc)^t)", f"{off:.1f} standard errors off at most", off < 4.5)
 
 
 def intervals(values: Tensor) -> tuple[list[float], list[float]]:

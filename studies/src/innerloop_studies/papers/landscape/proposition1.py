@@ -4,7 +4,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from innerloop.report.plots.panels import Line, line, panels_figure
+from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.landscape.forms import (
     adapted_curvature,
     compare,
@@ -62,17 +62,12 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _lemma_row(env: Environment, draws: int) -> Row:
     one = finite.take(env, torch.zeros(draws, dtype=torch.long))
-    left = (
-        torch.eye(DIM, dtype=F64)
-        - RATE * finite.task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
-    )
-    off = standard_errors_off(
-        left @ one.covariances @ left, adapted_curvature(env.covariances[:1], RATE, SHOTS)[0]
-    )
-    said = f"{off:.1f} standard errors off at most, in {DIM**2} entries"
-    return row(
-        "Lemma 2 (A.1): E[P̂ΣP̂] = Q⁽ᵐ⁾", "equal", said, off < SURE, reason=f"{draws} draws of m samples"
-    )
+    gram = finite.task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
+    left = torch.eye(DIM, dtype=F64) - RATE * gram
+    expected = adapted_curvature(env.covariances[:1], RATE, SHOTS)[0]
+    off = standard_errors_off(left @ one.covariances @ left, expected)
+    said, why = f"{off:.1f} standard errors off at most, in {DIM**2} entries", f"{draws} draws of m samples"
+    return row("Lemma 2 (A.1): E[P̂ΣP̂] = Q⁽ᵐ⁾", "equal", said, off < SURE, reason=why)
 
 
 def _simulated(env: Environment, w: Tensor, draws: int) -> Tensor:
@@ -103,17 +98,12 @@ def _proposition_rows(env: Environment, draws: int) -> list[Row]:
         errors.append(standard_errors_off(values, known))
         said = f"simulated {float(values.mean()) - step:.5f}: {off:.1f} standard errors off"
         rows.append(row(f"Proposition 1, {name}: the excess risk", round(known, 5), said, off < SURE))
-    why = f"no start avoids the noise of the step ({step:.4f}), but the least loss of eq. 2 does not have it"
-    rows.append(
-        row(
-            "Proposition 1 and eq. 16 as printed, with the least loss of eq. 2",
-            "equal",
-            f"{min(errors):.0f} standard errors off or more",
-            max(errors) < SURE,
-            fails=why,
-        )
+    what, said = (
+        "Proposition 1 and eq. 16 as printed, with the least loss of eq. 2",
+        "standard errors off or more",
     )
-    return rows
+    why = f"no start avoids the noise of the step ({step:.4f}), but the least loss of eq. 2 does not have it"
+    return [*rows, row(what, "equal", f"{min(errors):.0f} {said}", max(errors) < SURE, fails=why)]
 
 
 def _printed_corollary(env: Geography, lr: float, m: float) -> tuple[float, float]:
@@ -155,17 +145,14 @@ def _two_tasks_row() -> Row:
     """Eq. 9."""
     one, eye = torch.ones(10, dtype=F64), torch.eye(10, dtype=F64)
     exact = compare(torch.stack([0.1 * eye, eye]), torch.stack([one, -one]), lr=1.0, shots=500)
-    with_factor = two_tasks(2 * 10**0.5, 0.1, 1.0, dim=10, lr=1.0, shots=500)[0]
-    printed = float(with_factor) / 10  # D²/4 is 10 for optima 1 and −1 in ten dimensions
-    known = float(exact.nal.risk)
-    said = f"{known:.4f}; times ‖w₁* − w₂*‖²/4 eq. 9 gives {float(with_factor):.4f}"
-    return row(
+    with_factor = float(two_tasks(2 * 10**0.5, 0.1, 1.0, dim=10, lr=1.0, shots=500)[0])
+    printed, known = with_factor / 10, float(exact.nal.risk)  # D²/4 is 10 for optima 1, −1 in ten dimensions
+    said = f"{known:.4f}; times ‖w₁* − w₂*‖²/4 eq. 9 gives {with_factor:.4f}"
+    what, holds = (
         "eq. 9 (§3.1): NAL's excess risk of two tasks, d = 10, optima 1 and −1",
-        round(printed, 4),
-        said,
         abs(printed / known - 1) < 1e-6,
-        fails="the factor ‖w₁* − w₂*‖²/4 is left out",
     )
+    return row(what, round(printed, 4), said, holds, fails="the factor ‖w₁* − w₂*‖²/4 is left out")
 
 
 def _spectra() -> dict[str, Tensor]:
@@ -186,29 +173,19 @@ def _samples_needed(values: Tensor) -> float:
     """Samples with which the gain over 1 is half of what 200 per effective direction bring."""
     grid = torch.logspace(0, 4, 801, dtype=F64)
     gains = _gains(values, grid) - 1
-    target = (
-        float(
-            _gains(values, values.new_tensor([200.0 * float(effective_dimension(torch.diag(values)))]))[0] - 1
-        )
-        / 2
-    )
+    enough = values.new_tensor([200.0 * float(effective_dimension(torch.diag(values)))])
+    target = float(_gains(values, enough)[0] - 1) / 2
     return float(grid[int((gains < target).sum())])
 
 
 def _remark_row(needed: dict[str, float]) -> Row:
     few, many, strong = needed.values()
-    dims = [float(effective_dimension(torch.diag(values))) for values in _spectra().values()]
-    said = ", ".join(
-        f"{name} (effective dimension {d:.3g}): {m:.0f}"
-        for (name, m), d in zip(needed.items(), dims, strict=True)
-    )
-    return row(
-        "Remark 1 (§3.1): the samples that a gain needs follow the effective dimension tr Σ/‖Σ‖, not d",
-        "m is reduced accordingly",
-        said,
-        abs(strong / few - 1) < 0.15 and many / few > 0.5 * MANY / FEW,
-        reason="samples for half of the gain that 200 per effective direction bring",
-    )
+    dims = {name: float(effective_dimension(torch.diag(values))) for name, values in _spectra().items()}
+    said = ", ".join(f"{name} (effective dimension {dims[name]:.3g}): {m:.0f}" for name, m in needed.items())
+    what = "Remark 1 (§3.1): the samples that a gain needs follow the effective dimension tr Σ/‖Σ‖, not d"
+    holds = abs(strong / few - 1) < 0.15 and many / few > 0.5 * MANY / FEW
+    why = "samples for half of the gain that 200 per effective direction bring"
+    return row(what, "m is reduced accordingly", said, holds, reason=why)
 
 
 def _footnote_row() -> Row:
@@ -219,19 +196,14 @@ def _footnote_row() -> Row:
     s = torch.stack([torch.diag(first), torch.eye(d, dtype=F64)])
     gain = float(compare(s, torch.stack([one, -one]), lr=1.0, shots=2000).gain)
     plain = float(_gains(one, one.new_tensor([2000.0]))[0])
-    return row(
-        "footnote 1 (§3.1): the same with one direction of variance 1/α in the hard task, the rest ρ_H",
-        "a similar setting",
-        f"gain {gain:.2f}; with ρ_H in all directions {plain:.2f} (d = 10, m = 2000)",
-        gain > 0.5 * plain > 1,
-        reason="holds if at least half of the gain remains",
-    )
+    what = "footnote 1 (§3.1): the same with one direction of variance 1/α in the hard task, the rest ρ_H"
+    said = f"gain {gain:.2f}; with ρ_H in all directions {plain:.2f} (d = 10, m = 2000)"
+    why = "holds if at least half of the gain remains"
+    return row(what, "a similar setting", said, gain > 0.5 * plain > 1, reason=why)
 
 
 def _figure() -> Figure:
     grid = torch.logspace(0.5, 4, 60, dtype=F64)
-    curves: list[Line] = [
-        line(name, grid.tolist(), _gains(values, grid).tolist()) for name, values in _spectra().items()
-    ]
+    curves = [line(name, grid.tolist(), _gains(s, grid).tolist()) for name, s in _spectra().items()]
     one = loglog("samples m of the step", "gain of MAML over NAL", curves)
     return panels_figure([one], columns=1, width=5.4)

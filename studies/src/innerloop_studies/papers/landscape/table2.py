@@ -12,6 +12,7 @@ from innerloop.tasks.episodes import Kind
 from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.landscape import images
 from innerloop_studies.papers.landscape.images import JUDGED, SEEDS, STEPS, TASKS, Accuracies, Budget
+from innerloop_studies.papers.training import combined
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
@@ -70,11 +71,10 @@ def shapes(scale: str) -> dict[str, Kind]:
 
 def learned_shapes(scale: str, method: str) -> dict[str, Kind]:
     """The same in training: NAL, which does not adapt, sees equally many pictures of every class."""
+    if method != "NAL":
+        return shapes(scale)
     shots = 1 if scale == "smoke" else NAL_SHOTS
-    return {
-        name: shape._replace(shots=shots) if method == "NAL" else shape
-        for name, shape in shapes(scale).items()
-    }
+    return {name: shape._replace(shots=shots) for name, shape in shapes(scale).items()}
 
 
 def tasks_of(
@@ -82,10 +82,8 @@ def tasks_of(
 ) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
     """What is trained on, and what is judged on."""
     sources, learned = sources_of(scale), learned_shapes(scale, method)
-    kinds = [
-        learned["hard"]._replace(share=share, name="hard"),
-        learned["easy"]._replace(share=1 - share, name="easy"),
-    ]
+    shares = {"hard": share, "easy": 1 - share}
+    kinds = [learned[name]._replace(share=part, name=name) for name, part in shares.items()]
     judged = {
         f"{part} {name}": (sources[part], shape._replace(name=name))
         for part in ("train", "test")
@@ -96,11 +94,8 @@ def tasks_of(
 
 @functools.lru_cache(maxsize=1)
 def sources_of(scale: str) -> dict[str, ImageSource]:
-    """``learn``: 450 pictures of each training class; ``train``: its other 150; ``test``: unseen classes.
-
-    Oreshkin's split of CIFAR-100 keeps superclasses together: 12 to train on, 4 for validation, 4 to test
-    on. Landscape's 80 training classes are the first two parts. The glyphs are split by alphabet.
-    """
+    """``learn``: 450 pictures of each training class; ``train``: its other 150; ``test``: unseen classes."""
+    # Oreshkin's split keeps superclasses together; Landscape's 80 training classes are its first two parts
     whole = glyphs() if scale == "smoke" else open_source("fc100")
     count, most = 12 if scale == "smoke" else TRAIN_IMAGES, int(whole.counts.min())
     classes = np.concatenate([whole.splits["train"], whole.splits["validation"]])
@@ -145,12 +140,8 @@ BUDGETS = {
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
     sources_of(scale)  # missing data are told at once
-    jobs = [
-        {"scale": scale, "share": share, "method": method, "budget": BUDGETS[scale], "seed": seed}
-        for share in SHARES
-        for method in METHODS
-        for seed in range(SEEDS[scale])
-    ]
+    lengths = {"budget": [BUDGETS[scale]], "seed": range(SEEDS[scale])}
+    jobs = combined(scale=[scale], share=SHARES, method=METHODS, **lengths)
     values = compute_parts("landscape-table2", VERSION, trained, jobs)
     accuracies = images.over_seeds(jobs, lambda job: f"p={job['share']} {job['method']}", values, say)
     groups = {
@@ -166,11 +157,8 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]]) -> list[Row]:
     asked = {k: shape.ways * shape.queries * BUDGETS[scale].episodes for k, shape in shapes(scale).items()}
-    judged = [
-        (kinds[part].mean / 100, asked[part.split()[1]] * SEEDS[scale])
-        for kinds in accuracies.values()
-        for part in JUDGED
-    ]
+    answers = {part: asked[part.split()[1]] * SEEDS[scale] for part in JUDGED}
+    judged = [(kinds[part].mean / 100, n) for kinds in accuracies.values() for part, n in answers.items()]
     rows = [counts_row(judged)]
     if scale == "smoke":
         return rows + _smoke_rows(accuracies, checks)

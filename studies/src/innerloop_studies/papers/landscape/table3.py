@@ -42,11 +42,9 @@ def run(scale: str, say: Say) -> Reproduction:
         "ζ": "weights normalised within each batch of 10 tasks",
         "test error": "excess risk in closed form; test samples are not stated: m = 2000 and 500",
     }
-    figures = {
-        "landscape-table3": panels_figure(_panels(by_method), width=3.6, height=2.9, shared_legend=True)
-    }
-    data = {"found": by_method}
-    return Reproduction(_rows(by_method, trials, scale), figures, data, protocol)
+    figure = panels_figure(_panels(by_method), width=3.6, height=2.9, shared_legend=True)
+    rows, figures = _rows(by_method, trials, scale), {"landscape-table3": figure}
+    return Reproduction(rows, figures, {"found": by_method}, protocol)
 
 
 def _panels(by_method: dict[str, dict[str, Any]]) -> list[Panel]:
@@ -75,16 +73,8 @@ def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:
     env = Geography(DIM, RHO_HARD, RHO_EASY, R, SPREAD, SPREAD)
     zeta = float(name.partition("= ")[2] or 1)
     method = "maml" if name == "MAML" else "nal"
-    w = ends(
-        geography_drawer([env], trials, TASKS),
-        (trials, 1, DIM),
-        method,
-        INNER_SHOTS,
-        steps,
-        seed,
-        lr=1 / RHO_EASY,
-        weigh=lambda tasks: hard_weights(tasks.rho < 0.5, zeta).double(),
-    )[:, 0]
+    draw, asked = geography_drawer([env], trials, TASKS), (method, INNER_SHOTS, steps, seed, 1 / RHO_EASY)
+    w = ends(draw, (trials, 1, DIM), *asked, lambda tasks: hard_weights(tasks.rho < 0.5, zeta).double())[:, 0]
     errors = {}
     for m in TEST_SHOTS:
         a_h, a_e = (step_curvature(rho, 1 / RHO_EASY, m, DIM) for rho in (RHO_HARD, RHO_EASY))

@@ -29,11 +29,10 @@ RATES = (0.02, 0.05, 0.1, 0.2)
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks per pair, the hard one with inputs of a quarter of the variance."""
     samples, pairs, activations = SIZES[scale]
-    by_activation: dict[str, list[dict[str, Any]]] = {}
     jobs = [{"activation": activation, "samples": samples, "pairs": pairs} for activation in activations]
     values = compute_parts("landscape-theorem1", VERSION, _pairs, jobs)
-    for activation, value in zip(activations, values, strict=True):
-        by_activation[activation] = solved = value
+    by_activation = dict(zip(activations, values, strict=True))
+    for activation, solved in by_activation.items():
         smaller = [one["maml"][-1] < 1 for one in solved]
         say(f"{activation}: hard gradient smaller at MAML's point in {sum(smaller)} of {len(smaller)}")
     rows = _rows([one for some in by_activation.values() for one in some])
@@ -51,8 +50,7 @@ def run(scale: str, say: Say) -> Reproduction:
         "stationary points": "L-BFGS from between the optima, tolerance 1e-9",
     }
     figure = panels_figure([one], width=5.0, height=2.9, shared_legend=True)
-    data = by_activation
-    return Reproduction(rows, {"landscape-theorem1": figure}, data, protocol)
+    return Reproduction(rows, {"landscape-theorem1": figure}, by_activation, protocol)
 
 
 def _rows(every: list[dict[str, Any]]) -> list[Row]:
@@ -61,23 +59,15 @@ def _rows(every: list[dict[str, Any]]) -> list[Row]:
     exact = [v <= b for one in every for v, b in zip(one["after_step"], one["exact_bound"], strict=True)]
     falling = [all(a >= b - 1e-6 for a, b in itertools.pairwise(one["maml"])) for one in every]
     within = [v <= b for one in every for v, b in zip(one["maml"], one["bound"], strict=True)]
+    bounds = f"bounds from {min(allowed):.2f} to {max(allowed):.2f}"
+    nal, measured = [one["nal"] for one in every], "eq. 13 with measured curvatures, without its O(α²) term"
+    still = all(abs(value - 1) < 1e-3 for value in nal)
     return [
-        row(
-            "‖∇f_hard‖/‖∇f_easy‖ at NAL's stationary points",
-            1,
-            max(one["nal"] for one in every),
-            all(abs(one["nal"] - 1) < 1e-3 for one in every),
-        ),
+        row("‖∇f_hard‖/‖∇f_easy‖ at NAL's stationary points", 1, max(nal), still),
         row("the same at MAML's, largest (α = 0.02 to 0.2)", "< 1", max(maml), max(maml) < 1),
         row("it falls as α grows", "yes", f"{sum(falling)} of {len(falling)}", all(falling)),
         row("eq. 33, exact: gradients after the step", "always", f"{sum(exact)} of {len(exact)}", all(exact)),
-        row(
-            "eq. 13 with measured curvatures, without its O(α²) term",
-            "always",
-            f"{sum(within)} of {len(within)}",
-            all(within),
-            reason=f"bounds from {min(allowed):.2f} to {max(allowed):.2f}",
-        ),
+        row(measured, "always", f"{sum(within)} of {len(within)}", all(within), reason=bounds),
     ]
 
 
@@ -108,13 +98,8 @@ def _pair(activation: str, samples: int, seed: int) -> dict[str, Any]:
         hard, easy = (float(gradient(flat).norm()) for gradient in gradients)
         return hard / easy
 
-    pair: dict[str, Any] = {
-        "nal": ratio(_minimise(lambda w: after(w, 0.0), start)),
-        "maml": [],
-        "bound": [],
-        "after_step": [],
-        "exact_bound": [],
-    }
+    pair: dict[str, Any] = {"nal": ratio(_minimise(lambda w: after(w, 0.0), start))}
+    pair |= {key: [] for key in ("maml", "bound", "after_step", "exact_bound")}
     for lr in RATES:
         w = _minimise(lambda v, a=lr: after(v, a), start)
         curvature = [torch.linalg.eigvalsh(torch.func.hessian(lambda v, i=i: f(i, v))(w)) for i in range(2)]

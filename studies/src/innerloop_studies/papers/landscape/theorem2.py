@@ -86,19 +86,15 @@ def _rows(results: Results, near: float) -> list[Row]:
     between, theta = _along(results, "by_tasks", "between"), _along(results, "by_samples")
     by_dim, by_tasks = _along(results, "by_dim", "rms_given"), _along(results, "by_tasks")
     grows = "eq. 45: the first term grows with d like √d (root mean square over draws)"
+    both = f"eq. 45: both terms are needed; T = {TASKS} tasks leave the second, whatever n is"
+    said = f"{first['whole']:.3f} at n = {samples[0]}, {last['whole']:.3f} at {samples[-1]}"
+    first_term = "eq. 46, first term: the tasks given, falls with n like 1/√n"
     ours = f"ours: the first term falls with T too (n = {SAMPLES}), which eq. 45 does not say"
     return [
         finite.slope_row("eq. 46, second term: n = ∞, falls with T like 1/√T", -0.5, tasks, between, near),
-        finite.slope_row(
-            "eq. 46, first term: the tasks given, falls with n like 1/√n", -0.5, samples, theta, near
-        ),
+        finite.slope_row(first_term, -0.5, samples, theta, near),
         finite.slope_row(grows, 0.5, results["dims"], by_dim, 2 * near),
-        row(
-            f"eq. 45: both terms are needed; T = {TASKS} tasks leave the second, whatever n is",
-            f"→ {last['between']:.3f}",
-            f"{first['whole']:.3f} at n = {samples[0]}, {last['whole']:.3f} at {samples[-1]}",
-            abs(last["whole"] / last["between"] - 1) < 0.1,
-        ),
+        row(both, f"→ {last['between']:.3f}", said, abs(last["whole"] / last["between"] - 1) < 0.1),
         finite.slope_row(ours, -0.5, tasks, by_tasks, near),
         row(
             f"ours: the whole distance (root mean square, T = {tasks[-1]}, n = {SAMPLES}) in closed form",
@@ -114,13 +110,11 @@ def _figure(results: Results) -> Figure:
     tasks, by_tasks = results["tasks"], _along(results, "by_tasks")
     given, whole = _along(results, "by_samples"), _along(results, "by_samples", "whole")
     by_dim = _along(results, "by_dim", "rms_given")
-    return panels_figure(
-        [
-            finite.law_panel("tasks T", tasks, {"n = ∞": _along(results, "by_tasks", "between")}),
-            finite.law_panel(
-                "samples n of each task", results["samples"], {"tasks given": given, "whole": whole}
-            ),
-            finite.law_panel("dimension d", results["dims"], {"tasks given": by_dim}, 0.5),
-            finite.law_panel("tasks T", tasks, {f"tasks given, n = {SAMPLES}": by_tasks}),
-        ]
-    )
+    by_samples = {"tasks given": given, "whole": whole}
+    panels = [
+        finite.law_panel("tasks T", tasks, {"n = ∞": _along(results, "by_tasks", "between")}),
+        finite.law_panel("samples n of each task", results["samples"], by_samples),
+        finite.law_panel("dimension d", results["dims"], {"tasks given": by_dim}, 0.5),
+        finite.law_panel("tasks T", tasks, {f"tasks given, n = {SAMPLES}": by_tasks}),
+    ]
+    return panels_figure(panels)

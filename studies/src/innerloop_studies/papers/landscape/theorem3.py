@@ -85,10 +85,7 @@ def _endless(env: Environment, best: torch.Tensor, tasks: int, draws: int) -> to
 def _drawn(
     env: Environment, best: torch.Tensor, limit: float, inner: int, outer: int, episodes: int, draws: int
 ) -> dict[str, float]:
-    """Quantiles of distances: ``given`` from the optimum of the T tasks drawn, ``whole`` from ``best``.
-
-    Both are optima for a step on ``limit`` samples.
-    """
+    """Quantiles of distances to optima for steps on ``limit`` samples: of the T tasks (``given``), of all."""
     g = torch.Generator().manual_seed(1_000_003 * inner + 1009 * outer + episodes)
     given, whole = [], []
     for count in finite.chunks(draws, TASKS * episodes * DIM**2):
@@ -107,11 +104,13 @@ def _all_tasks(env: Environment, best: torch.Tensor, full: torch.Tensor, episode
     return {"from_limit": float((w - best).norm()), "from_full": float((w - full).norm())}
 
 
+def _given(results: Results) -> list[list[float]]:
+    """Distances from the optimum of the tasks drawn, by episodes, by outer samples, and by both samples."""
+    return [[one["given"] for one in results[f"by_{by}"]] for by in ("episodes", "outer", "both")]
+
+
 def _rows(results: Results, near: float) -> list[Row]:
-    episodes, outers = results["episodes"], results["outers"]
-    given, outer, both = (
-        [one["given"] for one in results[f"by_{by}"]] for by in ("episodes", "outer", "both")
-    )
+    episodes, outers, (given, outer, both) = results["episodes"], results["outers"], _given(results)
     (limit, full), apart = results["all_tasks"]["many"].values(), results["limits_apart"]
     tau = f"the tasks given: falls with τ like 1/√τ, n₁ = {OUTER} and n₂ = {INNER} samples an episode"
     gao = "Remark 2, of Gao and Sener: τ = 1, n₁ = n₂ → ∞ tends to the optimum for a full step, like 1/√n"
@@ -137,17 +136,11 @@ def _rows(results: Results, near: float) -> list[Row]:
 
 
 def _figure(results: Results) -> Figure:
-    given, outer, both = (
-        [one["given"] for one in results[f"by_{by}"]] for by in ("episodes", "outer", "both")
-    )
-    whole = [one["whole"] for one in results["by_episodes"]]
-    return panels_figure(
-        [
-            finite.law_panel("tasks T", results["tasks"], {"τ = ∞": results["between"]}),
-            finite.law_panel(
-                "episodes τ of each task", results["episodes"], {"tasks given": given, "whole": whole}
-            ),
-            finite.law_panel("samples n₁ = n₂, τ = 1", results["samples"], {"tasks given": both}),
-            finite.law_panel("samples n₁, n₂ fixed, τ = 1", results["outers"], {"tasks given": outer}),
-        ]
-    )
+    (given, outer, both), whole = _given(results), [one["whole"] for one in results["by_episodes"]]
+    panels = {
+        "tasks T": ("tasks", {"τ = ∞": results["between"]}),
+        "episodes τ of each task": ("episodes", {"tasks given": given, "whole": whole}),
+        "samples n₁ = n₂, τ = 1": ("samples", {"tasks given": both}),
+        "samples n₁, n₂ fixed, τ = 1": ("outers", {"tasks given": outer}),
+    }
+    return panels_figure([finite.law_panel(x, results[key], curves) for x, (key, curves) in panels.items()])

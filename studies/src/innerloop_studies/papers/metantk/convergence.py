@@ -4,25 +4,29 @@ from typing import Any
 
 import torch
 
-from innerloop.core.losses import get_loss
 from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import maml_kernel, stack
-from innerloop.learners.gradient import maml
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.convergence import Rates, loss_bound, rates
 from innerloop.theory.kernels import log_slope
 from innerloop.training.wide import adapted_outputs, off_linear, watch_course
-from innerloop_studies.papers.bridge.shared import bridge_tasks, is_under_bound, mean_losses, wide_net
+from innerloop_studies.papers.bridge.shared import (
+    bridge_tasks,
+    is_under_bound,
+    mean_losses,
+    wide_learner,
+    wide_net,
+)
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift against width"
 VERSION = 1
 DEPTH, TASKS, SHOTS = 3, 3, 4
-INNER_TIME, INNER_STEPS = 0.05, 1
+INNER = Descent(0.05, 1)
 FOLLOWED = ("movement", "drift", "error", "labels", "linear")
 """What is followed over widths."""
 ETA = 0.5
@@ -47,38 +51,32 @@ def run(scale: str, say: Say) -> Reproduction:
     widths, draws, steps = SIZES[scale]
     tasks = bridge_tasks(0, "train", TASKS, SHOTS, SHOTS, standard=True)
     x = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
-    phi = maml_kernel(mlp_kernel(DEPTH)(x, x).ntk, TASKS, SHOTS, Descent(INNER_TIME, INNER_STEPS))
+    phi = maml_kernel(mlp_kernel(DEPTH)(x, x).ntk, TASKS, SHOTS, INNER)
     constants = rates(phi)
     by_width = []
     for width in widths:
         courses = [_course(width, seed, tasks, constants, phi, steps) for seed in range(draws)]
-        by_width.append(_at_width(width, courses))
-        means = by_width[-1]
-        say(
-            f"width {width}: bound holds in {by_width[-1]['holds']:.0%} of draws, movement "
-            f"{means['movement']:.3g}, drift {means['drift']:.3g}, Φ̂₀ off by {means['error']:.3g}"
-        )
+        by_width.append(means := _at_width(width, courses))
+        said = f"bound holds in {means['holds']:.0%} of draws, movement {means['movement']:.3g}"
+        say(f"width {width}: {said}, drift {means['drift']:.3g}, Φ̂₀ off by {means['error']:.3g}")
     protocol = {
         "network": f"{DEPTH} layers, ReLU, NTK parametrisation, no biases, its first outputs as drawn",
         "tasks": f"{TASKS} Bridge tasks, {SHOTS} support and {SHOTS} query samples, ‖x‖ = √d",
-        "inner loop": f"{INNER_STEPS} step of λ = {INNER_TIME}, summed loss",
+        "inner loop": f"{INNER.steps} step of λ = {INNER.time}, summed loss",
         "outer loop": f"{steps} full-batch steps of {ETA} η₀, η₀ from the analytic kernel",
         "draws": f"{draws} networks per width (seeds 0 to {draws - 1})",
         "not the paper's": NOT_THE_PAPERS,
         "shortened": "" if scale == "paper" else "widths and draws",
     }
-    data: dict[str, Any] = {"rates": constants._asdict(), "eta": ETA * constants.eta0}
-    data["by_width"] = by_width
-    rows = _rows(by_width, draws)
-    return Reproduction(rows, {"metantk-convergence": _figure(by_width, constants)}, data, protocol)
+    data = {"rates": constants._asdict(), "eta": ETA * constants.eta0, "by_width": by_width}
+    figures = {"metantk-convergence": _figure(by_width, constants)}
+    return Reproduction(_rows(by_width, draws), figures, data, protocol)
 
 
-def _course(
-    width: int, seed: int, tasks: TaskBatch, constants: Rates, phi: torch.Tensor, steps: int
-) -> dict[str, Any]:
+def _course(width: int, seed: int, tasks: TaskBatch, constants: Rates, phi: torch.Tensor, steps: int) -> Any:
     """One draw's training: its losses, whether all are under the bound, and what is followed over widths."""
     net, params = wide_net(width, DEPTH, seed)
-    learner = maml(net, get_loss("half-sse"), INNER_TIME / INNER_STEPS, INNER_STEPS)
+    learner = wide_learner("maml", net, INNER)
     eta = ETA * constants.eta0
     watched = watch_course(adapted_outputs(learner, tasks), tasks.y_query.flatten(), params, eta, steps)
     other = adapted_outputs(learner, tasks._replace(y_support=-tasks.y_support))
@@ -95,16 +93,14 @@ def _course(
 
 def _at_width(width: int, courses: list[dict[str, Any]]) -> dict[str, Any]:
     """All draws of one width."""
-    values = {key: [c[key] for c in courses] for key in FOLLOWED}
+    values, draws = {key: [c[key] for c in courses] for key in FOLLOWED}, len(courses)
     return {
         "width": width,
-        "holds": sum(c["holds"] for c in courses) / len(courses),
-        **{key: sum(each) / len(courses) for key, each in values.items()},
+        "holds": sum(c["holds"] for c in courses) / draws,
+        **{key: sum(each) / draws for key, each in values.items()},
         "first": [c["losses"][0] for c in courses],
         "loss": mean_losses([c["losses"] for c in courses]),
-        "spread": {
-            key: (torch.tensor(each).std() / len(courses) ** 0.5).item() for key, each in values.items()
-        },
+        "spread": {key: (torch.tensor(each).std() / draws**0.5).item() for key, each in values.items()},
     }
 
 
@@ -150,15 +146,13 @@ def _rows(by_width: list[dict[str, Any]], draws: int) -> list[Row]:
     return [one._replace(reason="; ".join(filter(None, (one.reason, NOT_THE_PAPERS)))) for one in rows]
 
 
-def _lemma_rows(
-    by_width: list[dict[str, Any]],
-    fitted: list[dict[str, Any]],
-    slopes: dict[str, float],
-    near: float,
-    how: str,
-) -> list[Row]:
+def _lemma_rows(by_width: list[Any], fitted: list[Any], slopes: Any, near: float, how: str) -> list[Row]:
     """What the proof is made of."""
     start = [max(f["first"]) for f in fitted]
+    linear, labels = (
+        f"slope {slopes[key]:.3f}: " + ", ".join(f"{f['width']}: {f[key]:{digits}}" for f in by_width)
+        for key, digits in (("linear", ".2g"), ("labels", ".3f"))
+    )
     return [
         row(
             "Lemma 3: Φ̂_0 approaches the analytic Φ of eq. 106, like width^−½",
@@ -170,8 +164,7 @@ def _lemma_rows(
         row(
             "Corollary 3.1: training follows its linearisation with the network's own Φ̂_0, up to width^−½",
             "≤ −0.5",
-            f"slope {slopes['linear']:.3f}: "
-            + ", ".join(f"{f['width']}: {f['linear']:.2g}" for f in by_width),
+            linear,
             slopes["linear"] < -0.5 + near,
             reason=f"largest difference of the errors in training over the first error; {how}, or steeper",
         ),
@@ -185,8 +178,7 @@ def _lemma_rows(
         row(
             "Lemma 5, remarks on Theorem 2: what Φ̂_0 owes to the support labels vanishes, width^−½ or faster",
             "≤ −0.5",
-            f"slope {slopes['labels']:.3f}: "
-            + ", ".join(f"{f['width']}: {f['labels']:.3f}" for f in by_width),
+            labels,
             slopes["labels"] < -0.5 + near,
             reason=f"‖Φ̂_0(Y') − Φ̂_0(−Y')‖/‖Φ̂_0‖; {how}, or steeper",
         ),
@@ -196,8 +188,8 @@ def _lemma_rows(
 def _figure(by_width: list[dict[str, Any]], constants: Rates) -> Any:
     widths = [float(f["width"]) for f in by_width]
     steps = list(range(len(by_width[0]["loss"])))
-    eta = ETA * constants.eta0
-    bound = loss_bound(torch.tensor(steps).double(), eta, constants.smallest, 1.0).tolist()
+    eta, times = ETA * constants.eta0, torch.tensor(steps).double()
+    bound = loss_bound(times, eta, constants.smallest, 1.0).tolist()
     shown = [by_width[0], by_width[len(by_width) // 2], by_width[-1]]
     courses = [line(f"width {f['width']}", steps, f["loss"]) for f in shown]
     names = {"movement": "way of θ / √width", "drift": "‖Φ̂_T − Φ̂_0‖_F", "error": "‖Φ̂_0 − Φ‖/‖Φ‖"}
@@ -206,11 +198,8 @@ def _figure(by_width: list[dict[str, Any]], constants: Rates) -> Any:
         line(name, widths, [f[key] for f in by_width], [f["spread"][key] for f in by_width])
         for key, name in names.items()
     ]
-    start = by_width[0]["movement"]
-    law = [start * (widths[0] / w) ** 0.5 for w in widths]
-    return panels_figure(
-        [
-            panel("outer step t", "loss / first loss", [*courses, line("bound", steps, bound)], log_y=True),
-            loglog("width", "means over draws", [*lines, line("∝ width^−½", widths, law)]),
-        ]
-    )
+    law = [by_width[0]["movement"] * (widths[0] / w) ** 0.5 for w in widths]
+    courses.append(line("bound", steps, bound))
+    losses = panel("outer step t", "loss / first loss", courses, log_y=True)
+    means = loglog("width", "means over draws", [*lines, line("∝ width^−½", widths, law)])
+    return panels_figure([losses, means])

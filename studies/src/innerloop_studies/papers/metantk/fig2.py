@@ -13,7 +13,7 @@ from innerloop.nets.cells.network import cell_network
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop_studies.papers.metantk.nas import SEEDS, SearchCase, searched
 from innerloop_studies.papers.metantk.table import protocol
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "MetaNTK-NAS, Figure 2: found cells, drawn; how alike independent searches are"
 VERSION = 1
@@ -53,33 +53,22 @@ def cases(scale: str) -> list[SearchCase]:
 
 def _released_rows() -> list[Row]:
     """What can be told of the twelve released cells without training any."""
-    sizes = {
-        (data, cells): fmean(
-            count_parameters(
-                cell_network(3, 84, classes, genotype=f"metantk-{data}-{cells}-{number}", cells=cells)
-            )
-            for number in (1, 2, 3)
-        )
-        / 1e6
-        for data, cells, classes in SIZES
-    }
+    sizes = {}
+    for data, cells, classes in SIZES:
+        names = [f"metantk-{data}-{cells}-{number}" for number in (1, 2, 3)]
+        counted = [count_parameters(cell_network(3, 84, classes, genotype=n, cells=cells)) for n in names]
+        sizes[data, cells] = fmean(counted) / 1e6
     printed = {(data, cells): size for (data, cells, _), size in SIZES.items()}
     counts = operators([cell for name, cell in PUBLISHED.items() if name.startswith("metantk-")])
     most = counts.most_common(1)[0]
-    return [
-        row(
-            f"the twelve released cells have the sizes of Table 1 within {CLOSE:.0%}, in means of three",
-            ", ".join(f"{size} M" for size in printed.values()),
-            ", ".join(f"{size:.2f} M" for size in sizes.values()),
-            all(abs(sizes[key] / printed[key] - 1) <= CLOSE for key in sizes),
-        ),
-        row(
-            "in released cells the separable convolution is the most frequent operator",
-            "sep_conv_3x3",
-            f"{most[0]}, {most[1]} of {counts.total()}",
-            most[0] == "sep_conv_3x3",
-        ),
-    ]
+    what = f"the twelve released cells have the sizes of Table 1 within {CLOSE:.0%}, in means of three"
+    paper, ours = (
+        listed(of.values(), digits, " M, ") + " M" for of, digits in ((printed, "g"), (sizes, ".2f"))
+    )
+    near = all(abs(sizes[key] / printed[key] - 1) <= CLOSE for key in sizes)
+    usual = "in released cells the separable convolution is the most frequent operator"
+    said, first = f"{most[0]}, {most[1]} of {counts.total()}", "sep_conv_3x3"
+    return [row(what, paper, ours, near), row(usual, first, said, most[0] == first)]
 
 
 def operators(cells: Sequence[Genotype]) -> Counter[str]:
@@ -88,15 +77,9 @@ def operators(cells: Sequence[Genotype]) -> Counter[str]:
 
 
 def agreement(one: Genotype, other: Genotype) -> float:
-    """Share of edges, operator and source and target, that two cells have in common.
-
-    >>> from innerloop.nets.cells import PUBLISHED
-    >>> agreement(PUBLISHED["metanas"], PUBLISHED["metanas"])
-    1.0
-    """
-    shared = [
-        len(set(a) & set(b)) for kinds in zip(one, other, strict=True) for a, b in zip(*kinds, strict=True)
-    ]
+    """Share of edges, operator and source and target, that two cells have in common."""
+    nodes = [pair for kinds in zip(one, other, strict=True) for pair in zip(*kinds, strict=True)]
+    shared = [len(set(a) & set(b)) for a, b in nodes]
     return sum(shared) / (2 * len(shared))
 
 
@@ -109,20 +92,9 @@ def by_chance(pairs: int = CHANCE) -> float:
 
 def _drawn_row(pictures: Mapping[str, Sequence[Any]], cells: Mapping[str, Genotype]) -> Row:
     """Whether every operator of every cell stands in its picture, once."""
-    told = {
-        name: Counter(
-            word
-            for cell in picture
-            for arrow in cell["arrows"]
-            for word in arrow["words"].split("\n")
-            if word
-        )
-        for name, picture in pictures.items()
-    }
-    right = [told[name] == operators([cell]) for name, cell in cells.items()]
-    return row(
-        "pictures show every edge of a cell with its operator",
-        "12 edges",
-        f"{sum(right)} of {len(right)} do",
-        all(right),
-    )
+    right = []
+    for name, cell in cells.items():
+        words = [arrow["words"].split("\n") for one in pictures[name] for arrow in one["arrows"]]
+        right.append(Counter(word for some in words for word in some if word) == operators([cell]))
+    what, said = "pictures show every edge of a cell with its operator", f"{sum(right)} of {len(right)} do"
+    return row(what, "12 edges", said, all(right))

@@ -1,6 +1,5 @@
 """Searches, trainings and tests of MetaNTK-NAS' tables, at each scale; finished ones are kept."""
 
-import hashlib
 import io
 import os
 import time
@@ -19,6 +18,7 @@ from innerloop.choose.architectures.space import cell_space
 from innerloop.choose.scores.sizes import network_size
 from innerloop.core.errors import UserError
 from innerloop.data.arrays import from_arrays
+from innerloop.data.hashing import file_hash
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
 from innerloop.experiment.data import Sizes, build_data
@@ -160,16 +160,9 @@ def search_of(case: SearchCase) -> dict[str, Any] | None:
         settings |= PRUNED[case.scale]
     elif case.scale == "smoke" and method == "shortlist":
         settings |= {"pool": 3, "repeats": 1}
-    return {
-        "data": case.data,
-        "side": 12 if case.scale == "smoke" and case.data != TINY else SIDE,
-        "cells": _cells(case),
-        "channels": CHANNELS[case.scale],
-        "crops": CROPS[case.scale],
-        "method": method,
-        "settings": settings,
-        "seed": case.seed,
-    }
+    side = 12 if case.scale == "smoke" and case.data != TINY else SIDE
+    size = {"side": side, "cells": _cells(case), "channels": CHANNELS[case.scale], "crops": CROPS[case.scale]}
+    return {"data": case.data, **size, "method": method, "settings": settings, "seed": case.seed}
 
 
 def _cells(case: SearchCase) -> int:
@@ -217,14 +210,7 @@ def _smoke(case: SearchCase) -> Recipe:
 
 
 def found_cell(
-    data: str,
-    side: int,
-    cells: int,
-    channels: int,
-    crops: int,
-    method: str,
-    settings: Mapping[str, Any],
-    seed: int,
+    data: str, side: int, cells: int, channels: int, crops: int, method: str, settings: Any, seed: int
 ) -> dict[str, Any]:
     """One search."""
     source = pictures(data)
@@ -289,11 +275,11 @@ def carry_out(cases: Sequence[SearchCase], say: Say) -> dict[SearchCase, CaseRun
     say(f"{len(cases)} runs, two at a time; finished searches and trainings are kept")
     found = searched(cases)
     cells = {case: found[case]["genotype"] if case in found else "metanas" for case in cases}
-    jobs = [{"recipe": recipe_of(case, cell), "heads": heads_of(case)} for case, cell in cells.items()]
-    values = compute_parts(
-        PARTS, VERSION, trained, jobs, seen=lambda job: seen(str(job["recipe"]["data"]["name"]))
-    )
+    jobs: list[Any] = [{"recipe": recipe_of(*one), "heads": heads_of(one[0])} for one in cells.items()]
     runs = {}
+    values = compute_parts(
+        PARTS, VERSION, trained, jobs, seen=lambda job: seen(job["recipe"]["data"]["name"])
+    )
     for (case, cell), value in zip(cells.items(), values, strict=True):
         runs[case] = run = CaseRun(cell, found.get(case), value)
         scores = ", ".join(f"{run.accuracy(shots):.1f} % ({shots}-shot)" for shots in run.shots)
@@ -307,15 +293,12 @@ def searched(cases: Sequence[SearchCase]) -> dict[SearchCase, dict[str, Any]]:
     for data in {case.data for case in cases}:
         pictures(data)  # missing data are told at once
     jobs = {case: job for case in cases if (job := search_of(case)) is not None}
-    values = compute_parts(
-        PARTS, VERSION, found_cell, list(jobs.values()), seen=lambda job: seen(str(job["data"]))
-    )
-    return dict(zip(jobs, values, strict=True))
+    made = compute_parts(PARTS, VERSION, found_cell, [*jobs.values()], seen=lambda job: seen(job["data"]))
+    return dict(zip(jobs, made, strict=True))
 
 
 def seen(data: str) -> dict[str, str]:
     """What a part depends on besides its settings: the file of the photographs, where they are used."""
     if data != TINY:
         return {}
-    with packed().open("rb") as stream:
-        return {"photographs": hashlib.file_digest(stream, "sha256").hexdigest()}
+    return {"photographs": file_hash(packed())}

@@ -5,21 +5,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.core.losses import get_loss
-from innerloop.core.types import Params, TaskBatch
+from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel, mtl_kernel, stack
 from innerloop.kernels.meta.predict import fit, predict_tasks
-from innerloop.learners.gradient import anil, maml
-from innerloop.learners.objectives.multitask import multitask
 from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.mlp import mlp
-from innerloop.nets.network import Network
 from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.kernels import log_slope, spectrum
-from innerloop.training.wide import descend, episodic_loss, meta_outputs, objective_loss
-from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
+from innerloop.training.wide import meta_outputs
+from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks, train_wide, wide_learner
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
 
@@ -73,9 +69,7 @@ def run(scale: str, say: Say) -> Reproduction:
     ]
     lines = [line(m.upper(), wide, errors[m], spread[m]) for m in METHODS]
     lines.append(line("∝ width^−½", wide, [errors["anil"][0] * (wide[0] / w) ** 0.5 for w in wide]))
-    figure = panels_figure(
-        [loglog("width", "‖F_network − F_kernel‖/‖F_kernel‖ on test tasks", lines)], width=5.0
-    )
+    one = loglog("width", "‖F_network − F_kernel‖/‖F_kernel‖ on test tasks", lines)
     protocol = {
         "network": f"{DEPTH} layers, ReLU, NTK parametrisation, antisymmetric start (f_0 = 0), float32",
         "tasks": f"{TASKS} training and {TESTS} test Bridge tasks, {SHOTS} + {SHOTS} samples, ‖x‖ = √d",
@@ -86,15 +80,14 @@ def run(scale: str, say: Say) -> Reproduction:
         "not the paper's": NOT_THE_PAPERS,
     }
     data = {"widths": widths, "errors": errors, "standard_errors": spread, "slopes": slopes}
-    return Reproduction(rows, {"metantk-regression": figure}, data, protocol)
+    return Reproduction(rows, {"metantk-regression": panels_figure([one], width=5.0)}, data, protocol)
 
 
 def _outer(method: str, tasks: TaskBatch, steps: int) -> Descent:
     """Full-batch steps at a rate that every kernel bears."""
-    kernel = mlp_kernel(DEPTH)
     split = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
-    whole = stack(torch.cat([tasks.x_support, tasks.x_query], 1))
-    base = kernel(whole, whole) if method == "mtl" else kernel(split, split)
+    x = stack(torch.cat([tasks.x_support, tasks.x_query], 1)) if method == "mtl" else split
+    base = mlp_kernel(DEPTH)(x, x)
     if method == "mtl":
         phi = mtl_kernel(base.ntk, base.nngp, tasks.size)
     elif method == "anil":
@@ -121,25 +114,8 @@ def _error(
     net = antisymmetric(mlp(DIM, [width] * (DEPTH - 1), 1, parametrisation="ntk"))
     params, _ = net.init(torch.Generator().manual_seed(1000 * width + seed))
     train, test = train.to(dtype=torch.float32), test.to(dtype=torch.float32)
-    trained = _train(method, net, params, train, outer)
-    loss, make = get_loss("half-sse"), maml if method == "maml" else anil
-    assert TEST.steps is not None
-    tester = make(net, loss, TEST.time / TEST.steps, TEST.steps)
-    with torch.no_grad():
-        outputs = meta_outputs(tester, trained, test).double()
-    return float((outputs - expected).norm() / expected.norm())
-
-
-def _train(method: str, net: Network, params: Params, tasks: TaskBatch, outer: Descent) -> Params:
-    loss = get_loss("half-sse")
     assert outer.steps is not None
-    assert INNER.steps is not None
-    rate = outer.time / outer.steps
-    if method == "mtl":
-        objective = multitask(net, loss, tasks.size, heads="shared")
-        started = objective.init(params, torch.Generator().manual_seed(0))
-        trained = descend(objective_loss(objective, tasks), started, rate, outer.steps)
-        return {name: trained[name] for name in params}
-    make = maml if method == "maml" else anil
-    learner = make(net, loss, INNER.time / INNER.steps, INNER.steps)
-    return descend(episodic_loss(learner, tasks), params, rate, outer.steps)
+    trained, _ = train_wide(method, net, params, train, outer.time / outer.steps, outer.steps, INNER)
+    with torch.no_grad():
+        outputs = meta_outputs(wide_learner(method, net, TEST), trained, test).double()
+    return float((outputs - expected).norm() / expected.norm())

@@ -27,11 +27,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Mean and standard deviation; the latter is not a number for a single run.
-
-    >>> str(spread([60.0, 61.0, 62.0])), str(spread([60.0]))
-    ('61.00 ± 1.00 %', '60.00 %')
-    """
+    """Mean and standard deviation; the latter is not a number for a single run."""
     numbers = list(values)
     return Spread(fmean(numbers), stdev(numbers) if len(numbers) > 1 else math.nan, len(numbers))
 
@@ -82,11 +78,8 @@ Runs = Mapping[SearchCase, CaseRun]
 
 def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
     """The runs of a method, in the order of seeds."""
-    return [
-        run
-        for case, run in runs.items()
-        if case.method == method and case.data == data and (case.cells == cells or method == "RFS")
-    ]
+    chosen = {case: run for case, run in runs.items() if (case.method, case.data) == (method, data)}
+    return [run for case, run in chosen.items() if case.cells == cells or method == "RFS"]
 
 
 def tables_of(runs: Runs, methods: Sequence[str]) -> dict[tuple[str, int], dict[str, Line]]:
@@ -102,12 +95,7 @@ def compared(shots: str, ours: Sequence[CaseRun], theirs: Sequence[CaseRun]) -> 
 
 
 def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
-    """First minus second in words: over the same test tasks, and over independent runs.
-
-    >>> run = lambda *scores: CaseRun("metanas", None, {"scores": {"1": list(scores)}})
-    >>> difference([run(0.6, 0.8)], [run(0.5, 0.7)], "1")
-    '+10.00 points (± 0.00 over tasks)'
-    """
+    """First minus second in words: over the same test tasks, and over independent runs."""
     tasks = paired_difference(_by_task(first, shots), _by_task(second, shots))
     text = f"± {100 * tasks.ci95:.2f} over tasks"
     pairs = list(zip(first, second, strict=False))
@@ -129,20 +117,13 @@ def table_row(where: str, lines: Mapping[str, Line], paper: str, floor: Mapping[
         scores = " / ".join(str(value) for value in line.accuracy.values())
         return f"{scores} ({line.parameters / 1e6:.3f} M parameters{cost})"
 
-    above = [
-        value.mean > floor[shots]
-        for line in lines.values()
-        for shots, value in line.accuracy.items()
-        if shots in floor
-    ]
+    pairs = [pair for line in lines.values() for pair in line.accuracy.items()]
+    above = [value.mean > floor[shots] for shots, value in pairs if shots in floor]
     words = ", ".join(f"{value} % with {shots}" for shots, value in floor.items())
-    return row(
-        f"{where}: accuracies, all above raw pixels' nearest neighbour ({words} shots)",
-        paper,
-        "; ".join(f"{method} {told(line)}" for method, line in lines.items()),
-        bool(above) and all(above),
-        reason="± is the standard deviation over independent searches and trainings",
-    )
+    what = f"{where}: accuracies, all above raw pixels' nearest neighbour ({words} shots)"
+    said = "; ".join(f"{method} {told(line)}" for method, line in lines.items())
+    why = "± is the standard deviation over independent searches and trainings"
+    return row(what, paper, said, bool(above) and all(above), reason=why)
 
 
 def within_limits(runs: Runs) -> Row:
@@ -150,14 +131,11 @@ def within_limits(runs: Runs) -> Row:
     costs = [run.search["seconds"] for run in runs.values() if run.search is not None]
     times = [run.training["seconds"] for run in runs.values()]
     within = max(costs) <= SEARCH_LIMIT and max(times) <= TRAINING_LIMIT
-    return row(
-        "no search takes more than 10 minutes of one core, and no training more than 8",
-        "1.54 h (5 cells, mini-ImageNet, V100)",
-        f"{max(costs) / 60:.1f} and {max(times) / 60:.1f} minutes at most",
-        within,
-        expected=within,
-        reason="the limits are this scale's own; a time depends on what else the machine does",
-    )
+    what = "no search takes more than 10 minutes of one core, and no training more than 8"
+    paper = "1.54 h (5 cells, mini-ImageNet, V100)"
+    said = f"{max(costs) / 60:.1f} and {max(times) / 60:.1f} minutes at most"
+    why = "the limits are this scale's own; a time depends on what else the machine does"
+    return row(what, paper, said, within, expected=within, reason=why)
 
 
 def smoke_rows(runs: Runs) -> list[Row]:
@@ -177,12 +155,7 @@ def smoke_rows(runs: Runs) -> list[Row]:
 def figure_of(lines: Mapping[str, Line], title: str) -> Figure:
     """A bar for every method, with its standard deviation; a panel for every number of shots."""
     shots = list(next(iter(lines.values())).accuracy)
-    groups = {
-        f"{n}-shot": {
-            method: (line.accuracy[n].mean, line.accuracy[n].deviation) for method, line in lines.items()
-        }
-        for n in shots
-    }
+    groups = {f"{n}-shot": {m: line.accuracy[n][:2] for m, line in lines.items()} for n in shots}
     return bars_figure(groups, title)
 
 

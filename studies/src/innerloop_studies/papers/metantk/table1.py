@@ -1,5 +1,7 @@
 """MetaNTK-NAS, Table 1: found cells beside MetaNAS' cell and a ResNet-12, all trained as RFS does."""
 
+import itertools
+
 from innerloop.core.errors import UserError
 from innerloop_studies.papers.metantk import nas, table
 from innerloop_studies.papers.metantk.nas import SearchCase
@@ -36,14 +38,9 @@ OTHERWISE = {
 def cases(scale: str) -> list[SearchCase]:
     """Found cells, MetaNAS' cell and ResNet-12, with every seed; 8 cells at ``paper`` only."""
     stacks = (5, 8) if scale == "paper" else (5,)
-    listed = []
-    for data in DATA[scale]:
-        for seed in range(nas.SEEDS[scale]):
-            listed += [
-                SearchCase(scale, data, method, seed, cells) for cells in stacks for method in (OURS, CELL)
-            ]
-            listed.append(SearchCase(scale, data, NETWORK, seed))
-    return listed
+    asked = [*itertools.product(stacks, (OURS, CELL)), (5, NETWORK)]
+    chosen = itertools.product(DATA[scale], range(nas.SEEDS[scale]), asked)
+    return [SearchCase(scale, data, method, seed, cells) for data, seed, (cells, method) in chosen]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -92,9 +89,8 @@ def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, Line]], scale: str
         rows.append(_smaller(where, lines, key))
         published = PUBLISHED.get(key, PUBLISHED[LIKE])
         paper = "; ".join(f"{m} {one} / {five} ({size} M)" for m, (one, five, size) in published.items())
-        rows.append(
-            table.table_row(f"{where}, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0})
-        )
+        floor = FLOOR if scale == "cpu" else {"1": 20.0}
+        rows.append(table.table_row(f"{where}, 1 and 5 shots", lines, paper, floor))
     return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 
@@ -120,9 +116,6 @@ def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: s
 def _smaller(where: str, lines: dict[str, Line], key: tuple[str, int]) -> Row:
     ratio = lines[NETWORK].parameters / lines[OURS].parameters
     published = PUBLISHED.get(key, PUBLISHED[LIKE])
-    return row(
-        f"{where}: at least {FEWER:g} times fewer parameters than ResNet-12",
-        f"{published[NETWORK][2] / published[OURS][2]:.1f} times",
-        f"{ratio:.1f} times: {lines[OURS].parameters:,.0f} against {lines[NETWORK].parameters:,.0f}",
-        ratio >= FEWER,
-    )
+    what = f"{where}: at least {FEWER:g} times fewer parameters than ResNet-12"
+    said = f"{ratio:.1f} times: {lines[OURS].parameters:,.0f} against {lines[NETWORK].parameters:,.0f}"
+    return row(what, f"{published[NETWORK][2] / published[OURS][2]:.1f} times", said, ratio >= FEWER)

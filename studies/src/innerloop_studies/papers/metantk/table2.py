@@ -1,5 +1,7 @@
 """MetaNTK-NAS, Table 2: what finds better cells: MetaNTK, NTK, linear regions, chance, or mere size."""
 
+import itertools
+
 from innerloop_studies.papers.metantk import nas, table
 from innerloop_studies.papers.metantk.nas import SEARCHES, SEEDS, SearchCase
 from innerloop_studies.papers.metantk.table import Line, Runs
@@ -32,12 +34,8 @@ OTHERWISE: dict[tuple[str, str, str], str] = {
 def cases(scale: str) -> list[SearchCase]:
     """Every method with every seed; 8 cells at ``paper`` only."""
     stacks = (5, 8) if scale == "paper" else (5,)
-    return [
-        SearchCase(scale, DATA[scale], method, seed, cells)
-        for cells in stacks
-        for method in SEARCHES
-        for seed in range(SEEDS[scale])
-    ]
+    chosen = itertools.product(stacks, SEARCHES, range(SEEDS[scale]))
+    return [SearchCase(scale, DATA[scale], method, seed, cells) for cells, method, seed in chosen]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -45,12 +43,9 @@ def run(scale: str, say: Say) -> Reproduction:
     runs, data = nas.carry_out(cases(scale), say), DATA[scale]
     by_pair = table.tables_of(runs, list(dict.fromkeys(case.method for case in runs)))
     tables = {cells: lines for (_, cells), lines in by_pair.items()}
-    figures = {
-        f"metantk-table2-{n}-cells": table.figure_of(
-            lines, f"5-way accuracy on test classes, {data}, {n} cells"
-        )
-        for n, lines in tables.items()
-    }
+    title = f"5-way accuracy on test classes, {data}"
+    drawn = {n: table.figure_of(lines, f"{title}, {n} cells") for n, lines in tables.items()}
+    figures = {f"metantk-table2-{n}-cells": figure for n, figure in drawn.items()}
     rows = table.smoke_rows(runs) if scale == "smoke" else _rows(runs, tables, scale)
     kept = {f"{n} cells": {m: one.as_dict() for m, one in lines.items()} for n, lines in tables.items()}
     return Reproduction(rows, figures, kept, table.protocol(scale))
@@ -62,16 +57,13 @@ def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Ro
         for shots in next(iter(runs.values())).shots:
             pairs = [(OURS, other) for other in (*THEIRS, *BASELINES)] + [("Regions", "TE-NAS")]
             rows += [_better(runs, scale, cells, shots, *pair) for pair in pairs]
+        scores = [PUBLISHED[cells, n].values() for n in ("1", "5")]
+        both = ["{:.2f} ± {:.2f} / {:.2f} ± {:.2f}".format(*a, *b) for a, b in zip(*scores, strict=True)]
         paper = "; ".join(
-            f"{method} "
-            + " / ".join("{:.2f} ± {:.2f}".format(*PUBLISHED[cells, n][method]) for n in ("1", "5"))
-            for method in PUBLISHED[cells, "1"]
+            f"{method} {said}" for method, said in zip(PUBLISHED[cells, "1"], both, strict=True)
         )
-        rows.append(
-            table.table_row(
-                f"{cells} cells, 1 and 5 shots", lines, paper, FLOOR if scale == "cpu" else {"1": 20.0}
-            )
-        )
+        floor = FLOOR if scale == "cpu" else {"1": 20.0}
+        rows.append(table.table_row(f"{cells} cells, 1 and 5 shots", lines, paper, floor))
     return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 

@@ -269,10 +269,7 @@ GROUP = "backbone/"
 
 
 def pack_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A backbone as plain words and tensors, for a file of one's own.
-
-    :func:`unpack_backbone` reads them.
-    """
+    """A backbone as plain words and tensors, for a file of one's own; see :func:`unpack_backbone`."""
     name = backbone.name
     if not (name in BACKBONES or is_hugging_face(name)):
         raise UserError(f"{name} is code that a file cannot hold: keep its name and its weights instead.")

@@ -22,11 +22,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$])")
 
 
 def card_file(path: Path) -> Path:
-    """Where the card of a file stands.
-
-    >>> card_file(Path("birds.onnx")).name
-    'birds.onnx.md'
-    """
+    """Where the card of a file stands."""
     return path.with_name(path.name + ".md")
 
 
@@ -51,11 +47,7 @@ def card(about: About, file: str, command: str = "", checked: float | None = Non
 
 
 def escaped(text: Any) -> str:
-    r"""Text that Markdown and HTML take for text, on one line.
-
-    >>> escaped("a|b <i>"), escaped("two\nlines")
-    ('a\\|b \\<i\\>', 'two lines')
-    """
+    """Text that Markdown and HTML take for text, on one line."""
     return _SPECIAL.sub(r"\\\1", _one_line(text))
 
 
@@ -64,11 +56,7 @@ def _one_line(text: Any) -> str:
 
 
 def share(value: float) -> str:
-    """A share in per cent.
-
-    >>> share(0.966), share(1.0)
-    ('96.6 %', '100 %')
-    """
+    """A share in per cent."""
     return f"{100 * value:.3g} %"
 
 

@@ -104,11 +104,7 @@ def hold_out(
 
 
 def divisions(y: Places, seed: int, repeats: int = REPEATS, copies: Places | None = None) -> list[Division]:
-    """Divisions in which every picture of a class of two or more is left out once in each repeat.
-
-    >>> [division.left_out.tolist() for division in divisions(np.array([0, 0, 1, 1, 2]), 0, repeats=1)]
-    [[0, 2], [1, 3]]
-    """
+    """Divisions in which every picture of a class of two or more is left out once in each repeat."""
     first = np.arange(len(y)) if copies is None else copies
     pictures = np.unique(first)
     counts = np.bincount(y[pictures])
@@ -226,11 +222,7 @@ def _first_linked(linked: Tensor) -> Tensor:
 
 
 def groups_of(first: Tensor) -> list[list[int]]:
-    """Copies of one picture together, by their places; pictures without copies are not there.
-
-    >>> groups_of(torch.tensor([0, 1, 0, 3]))
-    [[0, 2]]
-    """
+    """Copies of one picture together, by their places; pictures without copies are not there."""
     counts = first.bincount()
     return [(first == place).nonzero().flatten().tolist() for place in (counts > 1).nonzero().flatten()]
 
@@ -293,11 +285,7 @@ def learning_curve(
 
 
 def _sizes(most: int) -> list[int]:
-    """Doubling, and the most there can be.
-
-    >>> _sizes(5), _sizes(4), _sizes(0)
-    ([1, 2, 4, 5], [1, 2, 4], [])
-    """
+    """Doubling, and the most there can be."""
     doubled = [2**k for k in range(most.bit_length()) if 2**k <= most]
     return [*doubled, *([most] if most and most not in doubled else [])]
 

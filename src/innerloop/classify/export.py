@@ -250,10 +250,7 @@ WRITERS: dict[str, Callable[[ExportedProgram, Path, str], Run]] = {
 
 
 def largest_difference(graph: Graph, run: Run) -> float:
-    """Between the probabilities of a graph and of the file that was made of it, on pictures of noise.
-
-    One picture and several; where the graph resizes, smaller and larger ones than the network wants.
-    """
+    """Between the probabilities of a graph and of the file that was made of it, on pictures of noise."""
     height, width, channels = graph.shape
     sizes = [(1, height, width), (2, height, width)]
     if not graph.fixed:

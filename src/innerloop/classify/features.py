@@ -133,12 +133,9 @@ def _parts(
     outcomes: Sequence[Outcome],
     batch: int,
 ) -> list[list[tuple[PictureInput, Digest]]]:
-    """Pictures that go through the network together: the same ones after an interruption as without it.
-
-    The last bits of a picture's features depend on how many go with it. So all pictures are divided, those
-    that are kept too; a part is kept at once, so that an interruption leaves whole ones. What is missing
-    from parts of which some is kept (new pictures among old) is put together.
-    """
+    """Pictures that go through the network together: the same ones after an interruption as without it."""
+    # the last bits of features depend on how many pictures go together: so all are divided, those kept too,
+    # and a part is kept at once; what is missing from parts of which some is kept is put together
     every = list(dict.fromkeys(one for one in outcomes if isinstance(one, bytes)))
     items = {digest: (item, digest) for item, digest in waiting}
     whole: list[list[tuple[PictureInput, Digest]]] = []
@@ -210,13 +207,7 @@ WORTH = 6
 
 
 def plans_for(cores: int) -> list[Plan]:
-    """Workers that decode and compute whole parts, one core each; or one that computes with all cores.
-
-    >>> [str(plan) for plan in plans_for(2)]
-    ['threads, 2 threads', 'loop, 2 threads']
-    >>> len(plans_for(1))
-    1
-    """
+    """Workers that decode and compute whole parts, one core each; or one that computes with all cores."""
     if cores == 1:
         return [Plan("loop", 1)]
     return [Plan("threads", cores), Plan("loop", cores)]

@@ -44,10 +44,7 @@ Judge = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Graph(nn.Module):
-    """Resizing, scaling, network, head, temperature and threshold.
-
-    All that predicting does after decoding.
-    """
+    """Resizing, scaling, network, head, temperature, threshold: all that predicting does after decoding."""
 
     def __init__(self, predictor: Predictor, unsure_below: float, fixed: bool = False) -> None:
         super().__init__()
@@ -219,10 +216,7 @@ FILTERS: dict[Resample, Filter] = {
 
 
 class Axis(NamedTuple):
-    """What becomes of one axis.
-
-    Numbers are float64 scalars, or plain ones where they are known beforehand.
-    """
+    """What becomes of one axis; numbers are float64 scalars, or plain ones where they are known before."""
 
     start: Tensor | float
     length: Tensor
@@ -233,22 +227,12 @@ class Axis(NamedTuple):
 
 
 def can_resize(how: Preprocessing) -> bool:
-    """Whether :func:`resized` does what Pillow does for this preprocessing.
-
-    >>> can_resize(Preprocessing((8, 8))), can_resize(Preprocessing((8, 8), resample="nearest"))
-    (True, False)
-    """
+    """Whether :func:`resized` does what Pillow does for this preprocessing."""
     return how.resample in FILTERS
 
 
 def resized(pictures: Tensor, how: Preprocessing) -> Tensor:
-    """Pictures ``(n, H, W, C)`` of 8 bits, of any one size → ``(n, C, height, width)`` in 0…255, float64.
-
-    The numbers are those of :func:`innerloop.data.pictures.prepare`.
-
-    >>> resized(torch.full((1, 3, 5, 1), 7, dtype=torch.uint8), Preprocessing((2, 2))).flatten().tolist()
-    [7.0, 7.0, 7.0, 7.0]
-    """
+    """As ``pictures.prepare``: ``(n, H, W, C)`` of 8 bits → ``(n, C, height, width)``, float64."""
     rows, columns = (torch.arange(pictures.shape[axis], device=pictures.device).double() for axis in (1, 2))
     high, wide = axes(rows[-1] + 1.0, columns[-1] + 1.0, how)
     kind = FILTERS[how.resample]

@@ -184,11 +184,7 @@ EXAMPLES = FolderOptions(min_images=1)
 
 
 def support_options(overrides: Sequence[str]) -> FolderOptions:
-    """How a folder of examples is read, by settings that were typed; those of a training do not count.
-
-    >>> support_options(["data.on_bad=skip", "eval.head=ridge"]).on_bad
-    'skip'
-    """
+    """How a folder of examples is read, by settings that were typed; those of a training do not count."""
     pictures = {"tasks": {"family": "few-shot"}}
     data = make_recipe(
         pictures, [item for item in overrides if item.startswith(("data.on_bad=", "data.leave_out="))]

@@ -142,14 +142,8 @@ def mistakes_in(held_out: HeldOut) -> dict[int, Mistake]:
 
 
 def share_of(values: Sequence[float]) -> Share:
-    r"""Wilson's interval for the mean of values in 0…1, which holds at 0 and 1 too.
-
-    .. math:: \frac{\hat p + z^2/2n \pm z\sqrt{\hat p(1-\hat p)/n + z^2/4n^2}}{1 + z^2/n}
-
-    >>> share = share_of([1.0] * 10)
-    >>> round(share.low, 3), round(share.high, 3)
-    (0.722, 1.0)
-    """
+    """Wilson's interval for the mean of values in 0…1, which holds at 0 and 1 too."""
+    # (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
     n, z = len(values), 1.959963984540054
     p = math.fsum(values) / n
     middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -339,21 +333,13 @@ MOST = 10
 
 
 def enumerate_names(names: Sequence[Any]) -> str:
-    """Names with commas, and how many more there are.
-
-    >>> enumerate_names(["ant", "bee"])
-    'ant, bee'
-    """
+    """Names with commas, and how many more there are."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(map(str, names[:MOST])) + more
 
 
 def covers(expected: Mapping[str, Any]) -> str:
-    """Which pictures it is about: those drawn as the examples were, of classes that were tested.
-
-    >>> covers({"examples": 20, "by_class": {"bee": {}}, "untested": ["ant"]}).partition("; ")[2]
-    'not tested, for want of a second picture: ant'
-    """
+    """Which pictures it is about: those drawn as the examples were, of classes that were tested."""
     words = f"on new pictures drawn as the {expected['examples']} examples were"
     untested, tested = expected["untested"], len(expected["by_class"])
     if not untested:
@@ -363,11 +349,7 @@ def covers(expected: Mapping[str, Any]) -> str:
 
 
 def copies_lines(copies: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning for each of the first groups of copies, and how many more there are.
-
-    >>> copies_lines([{"label": "ant", "examples": ["1.jpg", "2.jpg"]}])
-    ['warning: 2 examples of ant look like copies of one picture, and count as one: 1.jpg, 2.jpg']
-    """
+    """A warning for each of the first groups of copies, and how many more there are."""
     lines = [
         f"warning: {len(row['examples'])} examples of {row['label']} look like copies of one picture, and "
         f"count as one: {enumerate_names(row['examples'])}"

@@ -41,11 +41,7 @@ def demo(json: Json = False, quiet: Quiet = False) -> None:
 
 
 def run_demo(show: bool) -> Result:
-    """Asks for advice, trains two methods and writes the page.
-
-    Args:
-        show: whether to show progress on standard error.
-    """
+    """Asks for advice, trains two methods and writes the page."""
     started = time.perf_counter()
     if show:
         say("letters of made-up alphabets: which method learns new ones from five examples each?")
@@ -134,17 +130,7 @@ def _render(result: Result) -> None:
 
 
 def conclusion(result: Result) -> str:
-    """What the two trainings have shown, in a sentence: whether the race was right, and whether to train.
-
-    >>> baseline = {"words": "nearest mean of pixels", "mean": 0.4, "gain": 0.41, "gain_ci95": 0.03}
-    >>> lead = {"mean": 0.02, "ci95": 0.01}
-    >>> told = {"method": "protonet", "other": {"method": "r2d2"}, "lead": lead, "baselines": [baseline]}
-    >>> ranked, _, beside = conclusion(told).partition("; ")
-    >>> ranked
-    'Learnt: protonet, first in the race, is 2.0 ± 1.0 points better than r2d2 after training'
-    >>> beside
-    'it is 41.0 ± 3.0 points better than the best without training (nearest mean of pixels).'
-    """
+    """What the two trainings have shown, in a sentence: whether the race was right, and whether to train."""
     first, other, lead = result["method"], result["other"]["method"], result["lead"]
     if lead is None or abs(lead["mean"]) <= lead["ci95"]:
         ranked = f"cannot be told apart from {other}, the second, after training"

@@ -132,11 +132,7 @@ def _render(result: Result) -> None:
 
 
 def _takes(minutes: float | None) -> str:
-    """How long, to two digits.
-
-    >>> _takes(77.7), _takes(0.2), _takes(None)
-    ('1 h 18 min', '12 s', '')
-    """
+    """How long, to two digits."""
     return "" if minutes is None else duration(60 * float(f"{minutes:.2g}"))
 
 

@@ -102,21 +102,7 @@ def check_settings(
     verb: Callable[..., None],
     problems: Callable[[list[str]], object] = _check_recipe_settings,
 ) -> list[str]:
-    """The settings as a list; misspelt options among them are named as such, with what else is wrong.
-
-    Args:
-        settings: as typed.
-        verb: whose settings these are.
-        problems: raises for what is wrong with the other settings; called only if an option is misspelt.
-
-    >>> def verb(json: Json = False, page: Page = None) -> None: ...
-    >>> check_settings(["--jsn"], verb)
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: there is no option --jsn (did you mean '--json'?)
-    >>> check_settings(["page=a.html"], verb)
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: 'page' is an option: write --page a.html
-    """
+    """The settings as a list; misspelt options among them are named as such, with what else is wrong."""
     given, options = list(settings or []), options_of(verb)
     dashed = [item for item in given if item.startswith("-")]
     close = {item: difflib.get_close_matches(item, options, n=1, cutoff=0.75) for item in dashed}

@@ -28,13 +28,7 @@ TOGETHER, HOLDS = re.compile(r"\d (?:± [\d.]+(?: %)?|%|s\b|ms\b|min\b)|`[^`]*`"
 
 
 def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Result], None]) -> Result:
-    """Do the work, then print its result: one line of JSON, or what ``render`` makes of it for people.
-
-    Args:
-        as_json: whether the result is printed as JSON.
-        work: gives the result; what it prints goes to standard error if that is so.
-        render: prints the result for people.
-    """
+    """Do the work, then print its result: one line of JSON, or what ``render`` makes of it for people."""
     with _stdout_to_stderr() if as_json else contextlib.nullcontext():
         result = work()
     if as_json:
@@ -51,12 +45,7 @@ def write(text: str) -> None:
 
 
 def write_part(title: str, sentences: Iterable[str]) -> None:
-    """A title and what belongs to it, indented, broken to the width of the terminal; one mark per sentence.
-
-    Args:
-        title: a few words.
-        sentences: what is told under it; nothing is written if there are none.
-    """
+    """A title and its sentences, indented, broken to the width of the terminal; nothing if there are none."""
     told = [sentence for sentence in sentences if sentence]
     if not told:
         return
@@ -104,14 +93,7 @@ def console() -> Console:
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()
 ) -> None:
-    """Print a table; ``right`` names the columns of numbers.
-
-    Args:
-        title: above the table.
-        columns: their names.
-        rows: their cells, printed by ``str``.
-        right: names of the columns of numbers.
-    """
+    """Print a table; ``right`` names the columns of numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -138,12 +138,7 @@ def names_a_model(word: str) -> bool:
 
 
 def place_of(network: str, support: Path | None) -> Path:
-    """The run or the file that is meant.
-
-    Args:
-        network: as typed.
-        support: a folder of examples; a run knows no classes without one.
-    """
+    """The run or the file that is meant; a run knows no classes without a folder of examples."""
     from innerloop.classify.model_path import find_model
 
     place = find_model(network)

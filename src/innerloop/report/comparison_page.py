@@ -68,10 +68,8 @@ def _named(flats: list[dict[str, Any]], keys: list[str]) -> list[str]:
 
 
 def group_label(runs: list[RunData], members: list[int]) -> str:
-    """The name of runs that differ in the seed only: their recipe, or what sets them off from the others.
-
-    The runs of a sweep are each named after their own settings, so a name counts only if all share it.
-    """
+    """The name of runs that differ in the seed only: their recipe, or what sets them off from the others."""
+    # the runs of a sweep are each named after their own settings, so a name counts only if all share it
     first = runs[members[0]]
     names = {runs[i].name for i in members}
     keys = [key for key in differing_keys(runs) if key not in OWN]
@@ -110,11 +108,7 @@ def pair(run: RunData, reference: RunData) -> PairedDifference:
 
 
 def verdict(difference: Interval, score: str) -> str:
-    """``better``, ``worse`` or ``no clear difference``: whether the 95 % interval leaves out zero.
-
-    >>> verdict(Interval(-0.5, 0.1, 600), "mse"), verdict(Interval(0.01, 0.02, 600), "accuracy")
-    ('better', 'no clear difference')
-    """
+    """``better``, ``worse`` or ``no clear difference``: whether the 95 % interval leaves out zero."""
     if not abs(difference.mean) > difference.ci95:
         return "no clear difference"
     higher_is_better = score == "accuracy"

@@ -48,11 +48,7 @@ class Picture(NamedTuple):
 
     @property
     def wide(self) -> bool:
-        """Whether its words would be too small on a phone, where it then keeps its size and can be moved.
-
-        >>> [Picture("", [], f'<svg viewBox="0 0 {width} 200">').wide for width in (720, 360)]
-        [True, False]
-        """
+        """Whether its words would be too small on a phone, where it then keeps its size and can be moved."""
         box = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', self.svg.partition(">")[0])
         return not self.svg or (box is not None and float(box[1]) > WIDE)
 
@@ -184,11 +180,8 @@ HeldOut = Callable[[Path], SinusoidPicture | None]
 
 
 def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | None, str]:
-    """The first test episode before and after adaptation, or none; then perhaps a sentence that says why.
-
-    The episode is the one that evaluation scores first: it is not chosen for its looks. A page is made of
-    foreign runs as well, so nothing is imported that their recipes name.
-    """
+    """The first test episode, not chosen, before and after adaptation; or none, and perhaps why."""
+    # a page is made of foreign runs as well, so nothing is imported that their recipes name
     from innerloop.experiment.recipe.library import ChangedRecipeError
     from innerloop.experiment.recipe.trust import UntrustedCodeError
     from innerloop.runs.checkpoints import DamagedCheckpointError

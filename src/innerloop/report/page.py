@@ -130,10 +130,7 @@ def _results_page(runs: list[RunData]) -> str:
 
 
 def own_page(run: RunData) -> str:
-    """The interactive page of an analysis, with the words of the terminal and the command at its end.
-
-    Empty where the analysis has none, or its numbers do not suffice (it looked at a recipe, or is damaged).
-    """
+    """The interactive page of an analysis, with the terminal's words and the command, or nothing."""
     make = OWN_PAGES.get(str(run.manifest.get("analysis"))) if run.kind == "analyze" else None
     if make is None:
         return ""

@@ -43,12 +43,7 @@ class Class(NamedTuple):
 
 
 def least_sure_first(predictions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows that are unsure before the others, and the less probable first; else in their order.
-
-    >>> sure, unsure = ({"unsure": u, "probability": p} for u, p in ((False, 0.6), (True, 0.9)))
-    >>> [row["unsure"] for row in least_sure_first([sure, unsure])]
-    [True, False]
-    """
+    """Rows that are unsure before the others, and the less probable first; else in their order."""
     return sorted(predictions, key=lambda row: (not row["unsure"], row["probability"]))
 
 

@@ -123,13 +123,7 @@ def found_words(run: RunData) -> str:
 
 
 def verdict_words(statements: int, hold: int, recorded: int) -> View:
-    """The verdict as numbers and as a sentence.
-
-    >>> verdict_words(3, 2, 3)["text"]
-    '2 of 3 statements hold here; all 3 findings are as recorded.'
-    >>> verdict_words(1, 1, 0)["text"]
-    'The statement holds here; the finding is not as recorded.'
-    """
+    """The verdict as numbers and as a sentence."""
     if statements == 1:
         first = "The statement holds here" if hold else "The statement does not hold here"
         second = "the finding is as recorded" if recorded else "the finding is not as recorded"
@@ -160,11 +154,7 @@ def row_view(row: Mapping[str, Any]) -> View:
 
 
 def cell(value: Any) -> str:
-    """A value of a row: numbers to four digits, several side by side.
-
-    >>> cell(0.123456), cell([1.0, 2.5]), cell(None), cell(True), cell({"a": 1})
-    ('0.1235', '1, 2.5', '–', 'yes', 'a 1')
-    """
+    """A value of a row: numbers to four digits, several side by side."""
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):

@@ -82,10 +82,7 @@ def run_view(
 
 
 def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[list[Picture], str]:
-    """The pictures this run has data for, and why that of a task is missing, if that needs a word.
-
-    The one of a task needs the run's checkpoint and is drawn last.
-    """
+    """The pictures this run has data for, that of a task last, and why it is missing, if that needs words."""
     evaluation = headline(run)
     drawn: list[Picture | None] = [training_picture(run, name)]
     if evaluation is not None:
@@ -203,10 +200,7 @@ def settings_rows(recipe: Mapping[str, Any]) -> list[View]:
 
 
 def plan_view(plan: Any) -> View | None:
-    """What ``auto`` chose, the reason in words, and what was measured; None if nothing was recorded.
-
-    Scalars become rows, whatever is nested becomes tables, so that a richer plan is shown in full.
-    """
+    """What ``auto`` chose, why, and what was measured: scalars are rows, nested values tables."""
     if not isinstance(plan, Mapping) or not plan:
         return None
     tables: list[View] = []
@@ -254,11 +248,7 @@ ROWS = (
 
 
 def rate_view(record: Any) -> View | None:
-    """Sentences, rows and the sweep's table; None if the manifest says nothing about a rate.
-
-    >>> rate_view({"setting": 0.5, "low": 0.1, "high": 0.2, "warning": None})["sentences"][0]
-    'inner.lr=0.5 was set by hand; the estimated bracket is 0.1 to 0.2.'
-    """
+    """Sentences, rows and the sweep's table; None if the manifest says nothing about a rate."""
     if not isinstance(record, Mapping) or "low" not in record:
         return None
     if record.get("setting") != "auto":

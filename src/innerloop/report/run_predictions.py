@@ -166,10 +166,8 @@ class ConfusedPair(NamedTuple):
 
 
 def class_rows(predictions: RunPredictions) -> list[ClassRow]:
-    """All classes, the hardest first, but those of few tasks last: chance alone puts them anywhere.
-
-    The interval is over tasks, as pictures of one task hang together.
-    """
+    """All classes, the hardest first, but those of few tasks last: chance alone puts them anywhere."""
+    # intervals are over tasks, as pictures of one task hang together
     scores: dict[int, list[float]] = {}
     pictures: Counter[int] = Counter()
     taken: dict[int, Counter[int]] = {}
@@ -191,10 +189,7 @@ def class_rows(predictions: RunPredictions) -> list[ClassRow]:
 
 
 def confused_pairs(predictions: RunPredictions) -> list[ConfusedPair]:
-    """Pairs of classes, those with the largest share of confused pictures first.
-
-    The share is of the pictures that could be confused: those in tasks that have both classes.
-    """
+    """Pairs of classes by the share of confused pictures, of those in tasks that have both classes."""
     met: Counter[tuple[int, int]] = Counter()
     taken: Counter[tuple[int, int]] = Counter()
     tasks: Counter[tuple[int, int]] = Counter()

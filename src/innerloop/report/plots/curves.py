@@ -77,11 +77,7 @@ def training_curve_data(metrics: Iterable[Mapping[str, Any]], loss_name: str = "
 
 
 def running_median(values: list[float]) -> list[float]:
-    """Median over a centred window of a twentieth of the run; shorter at the ends.
-
-    >>> running_median([1.0, 9.0, 2.0])
-    [1.0, 9.0, 2.0]
-    """
+    """Median over a centred window of a twentieth of the run; shorter at the ends."""
     reach = len(values) // 40
     return [statistics.median(values[max(0, i - reach) : i + reach + 1]) for i in range(len(values))]
 

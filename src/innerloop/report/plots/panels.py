@@ -24,10 +24,7 @@ class Points(TypedDict):
 
 
 class Line(TypedDict):
-    """One series; ``low`` and ``high`` are its band, empty if it has none; ``dots`` draws points only.
-
-    ``ink`` is its colour, where a method has one in all figures; ``points`` are measured beside it.
-    """
+    """One series with its band, if any; ``dots`` draws points only, ``points`` are measured beside it."""
 
     name: str
     x: list[float]
@@ -71,11 +68,7 @@ def line(
     ink: str | None = None,
     points: Points | None = None,
 ) -> Line:
-    """A series, ``half`` the half-width of its band.
-
-    >>> line("a", [1, 2], [3.0, 4.0], half=[0.5, 0.5])["low"]
-    [2.5, 3.5]
-    """
+    """A series, ``half`` the half-width of its band."""
     low = [] if half is None else [b - h for b, h in zip(y, half, strict=True)]
     high = [] if half is None else [b + h for b, h in zip(y, half, strict=True)]
     return {

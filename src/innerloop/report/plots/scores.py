@@ -112,11 +112,7 @@ BINS = 15
 
 
 class Calibration(TypedDict):
-    """Per bin of equal width: labels in it, their mean probability and their share that is right.
-
-    Bins without labels are left out of ``called`` and ``right``. ``error`` is the expected calibration error,
-    the mean distance between the two over all labels.
-    """
+    """Per bin of equal width its labels; of full ones, mean probability and share that is right."""
 
     counts: list[int]
     called: list[float]

@@ -46,11 +46,7 @@ def dash(i: int) -> Any:
 
 
 def wants_log(values: list[float], score: str = "") -> bool:
-    """Whether a logarithmic axis shows these values better. Never for accuracies: they end at 1.
-
-    >>> wants_log([0.01, 1.0]), wants_log([0.5, 1.0]), wants_log([0.0, 100.0])
-    (True, False, False)
-    """
+    """Whether a logarithmic axis shows these values better. Never for accuracies: they end at 1."""
     if not values or score == "accuracy":
         return False
     return min(values) > 0 and max(values) / min(values) > LOG_FROM
@@ -160,11 +156,7 @@ def figure_to_svg(figure: Figure, name: str = "figure", title: str = "", descrip
 
 
 def prefixed(svg: str, name: str) -> str:
-    """The same picture with ``name`` before every id, and before every use of one.
-
-    >>> prefixed('<path id="a"/><use href="#a" fill="url(#a)"/>', "r1")
-    '<path id="r1-a"/><use href="#r1-a" fill="url(#r1-a)"/>'
-    """
+    """The same picture with ``name`` before every id, and before every use of one."""
     return _ID.sub(rf"\g<1>{name}-", svg)
 
 

@@ -149,11 +149,9 @@ def _bytes_of(value: Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
-NORM = "running"
-"""Each picture is judged on its own, by the statistics that come with the weights."""
+NORM = "running"  # each picture is judged on its own, by the statistics that come with the weights
 TIMM = "timm:"
-BACKBONE = "efficientnet-lite0"
-"""Where nobody names a network."""
+BACKBONE = "efficientnet-lite0"  # where nobody names a network
 
 
 def open_backbone(
@@ -264,8 +262,7 @@ def _torch_name(name: str) -> str:
 
 
 FORMAT = "innerloop-backbone-1"
-GROUP = "backbone/"
-"""Before the names of its tensors, so that a file may hold other things beside."""
+GROUP = "backbone/"  # before the names of its tensors, so that a file may hold other things beside
 
 
 def pack_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tensor]]:

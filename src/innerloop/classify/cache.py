@@ -144,10 +144,8 @@ def _whole(data: bytes, size: int) -> bytes:
     return data[: len(data) // size * size]
 
 
-Outcome = Digest | str
-"""What stands for a picture, or why it cannot be read."""
-SETTLED = 2.0
-"""Seconds after which a time of change is trusted: clocks of file systems are coarse."""
+Outcome = Digest | str  # what stands for a picture, or why it cannot be read
+SETTLED = 2.0  # seconds after which a time of change is trusted: clocks of file systems are coarse
 FOLDER = "files"
 _WORDS = 8  # a digest as this many numbers of four bytes: rows of the same files that keep features
 

@@ -14,10 +14,8 @@ from innerloop.core.errors import UserError
 from innerloop.core.formatting import visible_text
 from innerloop.nets.pretrained import UNKNOWN
 
-LONGEST = 500
-"""Characters of a name."""
-SHOWN = 12
-"""Classes that the first sentence names."""
+LONGEST = 500  # characters of a name
+SHOWN = 12  # classes that the first sentence names
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$])")
 
 

@@ -20,14 +20,11 @@ from innerloop.classify.heads import HeadSettings
 from innerloop.core.statistics import mean_interval
 from innerloop.evaluation.heads import HEADS, fit_heads, head_scores, unit
 
-REPEATS = 5
-"""Times that examples are divided anew into those left out together."""
+REPEATS = 5  # times that examples are divided anew into those left out together
 
-MOST_FOLDS = 10
-"""Heads of one division, where classes have more examples than that."""
+MOST_FOLDS = 10  # heads of one division, where classes have more examples than that
 
-AT_ONCE = 2_000_000
-"""Numbers of features that are solved together, to bound memory."""
+AT_ONCE = 2_000_000  # numbers of features that are solved together, to bound memory
 
 Places = NDArray[np.int64]
 
@@ -157,12 +154,10 @@ def nearest(means: Tensor, z: Tensor) -> Tensor:
     return torch.cdist(unit(z.double()), means).amin(-1)
 
 
-ROUNDING = 1e-5
-"""How much features of the same picture may differ, relative to their length."""
+ROUNDING = 1e-5  # how much features of the same picture may differ, relative to their length
 COPY = 0.5
 """Two pictures of a class are copies if they are closer than this times the usual distance, see below."""
-CHAIN = 0.6
-"""A picture belongs to copies that were found if it is closer than this to one of them."""
+CHAIN = 0.6  # a picture belongs to copies that were found if it is closer than this to one of them
 CROPS = 0.75
 """The same where most pictures of a class are that close to another one, as chance hardly makes them."""
 
@@ -227,8 +222,7 @@ def groups_of(first: Tensor) -> list[list[int]]:
     return [(first == place).nonzero().flatten().tolist() for place in (counts > 1).nonzero().flatten()]
 
 
-CHOICES = 20
-"""Random choices of examples for every point."""
+CHOICES = 20  # random choices of examples for every point
 
 
 class CurvePoint(NamedTuple):

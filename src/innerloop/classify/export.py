@@ -108,16 +108,14 @@ def export_model(
     return made._replace(seconds=time.perf_counter() - began)
 
 
-ENOUGH = 1e-4
-"""Probabilities of a file that differ by more are refused."""
+ENOUGH = 1e-4  # probabilities of a file that differ by more are refused
 METADATA = "innerloop"
 """The entry of an ONNX file's metadata, and with ``.json`` of a program's extra files, that tells all."""
 _MOST_ONNX = 2_000_000_000
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 
 Pictures = NDArray[np.uint8]
-Run = Callable[[Pictures], dict[str, NDArray[Any]]]
-"""Pictures → what a file says of them."""
+Run = Callable[[Pictures], dict[str, NDArray[Any]]]  # pictures → what a file says of them
 
 
 def check_target(path: Path) -> None:

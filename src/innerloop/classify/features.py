@@ -24,8 +24,7 @@ from innerloop.data.folder import OnBad, unreadable
 from innerloop.data.pictures import BadPictureError, Progress, cores, in_threads, prepare, silent
 from innerloop.training.execution.plan import Plan, torch_threads
 
-BATCH = 8
-"""Pictures that a worker takes at a time: maps of more leave the processor's cache."""
+BATCH = 8  # pictures that a worker takes at a time: maps of more leave the processor's cache
 
 
 class Features(NamedTuple):
@@ -200,10 +199,8 @@ def _gathered(
 
 A = TypeVar("A")
 B = TypeVar("B")
-TRIAL = 2
-"""Parts that every worker of a plan gets before the plans are compared."""
-WORTH = 6
-"""Trials of every plan that must remain, for comparing to pay."""
+TRIAL = 2  # parts that every worker of a plan gets before the plans are compared
+WORTH = 6  # trials of every plan that must remain, for comparing to pay
 
 
 def plans_for(cores: int) -> list[Plan]:

@@ -32,11 +32,9 @@ from innerloop.core.preprocessing import Preprocessing, Resample
 from innerloop.evaluation.heads import unit
 
 FORMAT = "innerloop-export-1"
-LARGEST = 1 << 15
-"""Pixels of a side, at most."""
+LARGEST = 1 << 15  # pixels of a side, at most
 _MOST = 2**31 - 1  # pictures at once; torch 2.6 refuses a dimension that has no end
-_EXAMPLE = (37, 53)
-"""Height and width while it is captured: unlike each other, and unlike what a network has."""
+_EXAMPLE = (37, 53)  # height and width while it is captured: unlike each other, and unlike what a network has
 
 Stage = Callable[[Tensor], Tensor]
 Judge = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -169,8 +167,7 @@ def _far(sure: Sureness | None, z: Tensor, logits: Tensor) -> Tensor:
 
 HEIGHT_FIRST = int(PIL.__version__.partition(".")[0]) >= 13
 """Whether this Pillow begins with the height of pictures that lose much of it."""
-UNIT = 1 << 22
-"""Pillow's weights are multiples of one over this."""
+UNIT = 1 << 22  # Pillow's weights are multiples of one over this
 _WHITE = 255.0
 
 

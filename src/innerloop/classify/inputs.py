@@ -21,8 +21,7 @@ from innerloop.data.folder import Bad, unreadable
 from innerloop.data.pictures import BadPictureError, decode, flatten, prepare, read_bytes
 from innerloop.data.source import ImageSource
 
-Digest = bytes
-"""sha256 of what a picture holds."""
+Digest = bytes  # sha256 of what a picture holds
 _CHANNELS = (1, 3, 4)
 
 

@@ -179,8 +179,7 @@ def _write_csv(path: Path, rows: Sequence[LabelledPicture]) -> Path:
     return path
 
 
-EXAMPLES = FolderOptions(min_images=1)
-"""How a folder of examples is read: one is enough to learn from."""
+EXAMPLES = FolderOptions(min_images=1)  # how a folder of examples is read: one is enough to learn from
 
 
 def support_options(overrides: Sequence[str]) -> FolderOptions:
@@ -253,10 +252,8 @@ def refuse_late_settings(predictor: Predictor, overrides: Sequence[str]) -> None
 
 
 MOST_PICTURES = 400
-MOST_EXAMPLES = 300
-"""Shown on a page, at most; where classes are many, some examples of each."""
-ROOM = 5_000_000
-"""Characters for the pictures, and half as many for the examples: the page stays below 8 MB."""
+MOST_EXAMPLES = 300  # shown on a page, at most; where classes are many, some examples of each
+ROOM = 5_000_000  # characters for the pictures, and half as many for the examples: the page stays below 8 MB
 
 
 def write_labelled_page(

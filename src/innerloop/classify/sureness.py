@@ -16,8 +16,7 @@ from torch import Tensor
 from innerloop.classify.cross_validation import HeldOut, class_means, hold_out, nearest
 from innerloop.classify.heads import HeadSettings
 
-PAIRS = 5
-"""Confusion pairs of classes that are told."""
+PAIRS = 5  # confusion pairs of classes that are told
 
 
 class Share(NamedTuple):
@@ -197,8 +196,7 @@ def novelty_of(held_out: HeldOut, false_alarms: float = 0.05) -> Novelty:
     return Novelty(float(distances[rank - 1]), false_alarms, n)
 
 
-SPREAD = 1.5
-"""Standard deviation of the logarithm of a temperature, before anything was seen."""
+SPREAD = 1.5  # standard deviation of the logarithm of a temperature, before anything was seen
 
 _LOWEST, _HIGHEST = math.log(1e-3), math.log(1e3)
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -265,8 +263,7 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> 
     return float(gap.abs().sum() / len(labels))
 
 
-FALSE_ALARMS = 0.05
-"""Share of pictures of the classes that may be called unknown."""
+FALSE_ALARMS = 0.05  # share of pictures of the classes that may be called unknown
 
 
 class Sureness(NamedTuple):
@@ -328,8 +325,7 @@ def sureness_of(
     )
 
 
-MOST = 10
-"""Names that are enumerated."""
+MOST = 10  # names that are enumerated
 
 
 def enumerate_names(names: Sequence[Any]) -> str:

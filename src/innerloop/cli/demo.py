@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 FOLDER = "innerloop-demo"
 BUDGET = "45s"
-SECONDS = 30.0
-"""Of training, for each of the two runs."""
+SECONDS = 30.0  # of training, for each of the two runs
 LEAST_STEPS = 50
 TASKS = 200
 WHAT = "glyphs"
-METHODS = ""
-"""Those that race; all if empty, without those that are too slow for the budget."""
+METHODS = ""  # those that race; all if empty, without those that are too slow for the budget
 
 
 def demo(json: Json = False, quiet: Quiet = False) -> None:

@@ -26,8 +26,7 @@ from innerloop.core.files import json_line
 from innerloop.core.ranks import ATTEMPT, JOB, LOST, STORE, LostRankError, Rank
 from innerloop.core.resources import available_cores
 
-RESTARTS = 3
-"""How often lost ranks are started again before the command gives up."""
+RESTARTS = 3  # how often lost ranks are started again before the command gives up
 
 GRACE = 30.0  # seconds for ranks to notice that another one is gone, to save, and to end
 POLL = 0.1

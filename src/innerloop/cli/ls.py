@@ -16,8 +16,7 @@ from innerloop.runs.manifest import actual_status
 
 SECTIONS = ("recipes", "runs", "benchmarks")
 NEWEST = 10
-WIDE = 120
-"""Columns from which a line has room for what a recipe shows."""
+WIDE = 120  # columns from which a line has room for what a recipe shows
 What = Annotated[
     str | None, typer.Argument(metavar="[WHAT]", help="recipes, runs or benchmarks; all of them if omitted.")
 ]

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 Result = dict[str, Any]
 PIPE_WIDTH = 160  # columns of a table that does not go to a terminal, where nobody can see it wrap
 LONGEST = 100_000  # characters of a text: names in files may be of any length
-TEXT_WIDTH = 94
-"""Sentences are broken here at the latest: longer lines are hard to follow."""
+TEXT_WIDTH = 94  # sentences are broken here at the latest: longer lines are hard to follow
 TOGETHER, HOLDS = re.compile(r"\d (?:± [\d.]+(?: %)?|%|s\b|ms\b|min\b)|`[^`]*`"), "\u00a0"
 """Numbers with their units, and commands: no line ends within them."""
 

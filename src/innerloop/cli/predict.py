@@ -150,8 +150,7 @@ def place_of(network: str, support: Path | None) -> Path:
     return place
 
 
-SHOWN = 5
-"""Classes that the score by folders names, the worst ones."""
+SHOWN = 5  # classes that the score by folders names, the worst ones
 LONGEST = 300
 """Characters of a class on a terminal; no folder's has as many, one in a saved model may have millions."""
 NAMING = ("classes", "support", "expected", "copies", "truth")

@@ -13,8 +13,7 @@ from innerloop.report.read_run import RunData
 from innerloop.report.reproduction_page import RESUMED, result_view, sentence_view
 from innerloop.report.text import View, interval, number
 
-HARDEST = 5
-"""Groups that are named, beside the easiest one."""
+HARDEST = 5  # groups that are named, beside the easiest one
 
 
 def rate_words(rate: Mapping[str, Any]) -> str:

@@ -150,8 +150,7 @@ def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
     return made
 
 
-OVERLAID = 6
-"""Histograms of more runs than this hide each other and are left out."""
+OVERLAID = 6  # histograms of more runs than this hide each other and are left out
 
 OTHER_PROTOCOL = "; another protocol than the recipe's"
 

@@ -29,13 +29,10 @@ from innerloop.report.plots.style import INK, figure_to_svg
 from innerloop.report.read_run import RunData, flatten, inside
 from innerloop.report.text import interval, number, percent
 
-LARGE = 1_500_000
-"""Bytes of an SVG from which on the PNG beside it is the better picture for a page."""
-PNG = b"\x89PNG\r\n\x1a\n"
-"""How every PNG starts."""
+LARGE = 1_500_000  # bytes of an SVG from which on the PNG beside it is the better picture for a page
+PNG = b"\x89PNG\r\n\x1a\n"  # how every PNG starts
 _KINDS = {PNG: "png", b"\xff\xd8\xff": "jpeg"}
-WIDE = 400.0
-"""Points of a drawing's width from which on its words are too small on a phone."""
+WIDE = 400.0  # points of a drawing's width from which on its words are too small on a phone
 
 
 class Picture(NamedTuple):

@@ -21,8 +21,7 @@ from innerloop.report.text import View, number, percent
 
 MOST_CLASSES = 20
 """Classes up to which the confusions are a table; of more only the most frequent ones are told."""
-LONGEST = 500
-"""Characters of a name."""
+LONGEST = 500  # characters of a name
 _LEVELS = (0.0, 0.1, 0.25, 0.5, 0.75)
 
 
@@ -174,8 +173,7 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> Picture | None:
     return Picture("What more examples bring", [words], svg)
 
 
-SIDE = 128
-"""Pixels of the longer side."""
+SIDE = 128  # pixels of the longer side
 _QUALITY = 78
 
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _STYLE = re.compile(r"<!--.*?-->|<style.*?</style>", re.DOTALL)  # the page's own style has the rule
-LONGEST = 50_000
-"""Characters of one text on a page, such as a recipe."""
+LONGEST = 50_000  # characters of one text on a page, such as a recipe
 
 
 def environment() -> Environment:

@@ -27,11 +27,9 @@ from innerloop.report.read_run import (
 from innerloop.report.run_predictions import difficulty_tables, labels_view, read_predictions
 from innerloop.report.text import View, finite_scores, interval, number, protocol_words, when
 
-SKEWED = 3.0
-"""A mean error this many times the median deserves a word of warning."""
+SKEWED = 3.0  # a mean error this many times the median deserves a word of warning
 
-SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}
-"""What a page calls a score."""
+SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}  # what a page calls a score
 
 ENDINGS = {
     "finished": ("good", "It ran to its end."),

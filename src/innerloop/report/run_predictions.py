@@ -17,14 +17,11 @@ from innerloop.report.read_run import RunData, inside
 from innerloop.report.text import View, finite_scores, interval, number, percent
 from innerloop.runs.directory import PREDICTIONS
 
-FEW = 5
-"""With fewer tasks than this, a mean says little and its interval less."""
+FEW = 5  # with fewer tasks than this, a mean says little and its interval less
 Part: TypeAlias = tuple[str, Interval]
 """Some of the tasks, in words, and their mean score; its ``ci95`` is nan where that says nothing."""
-PAIRS = 10
-"""Confused pairs that are told."""
-HARDEST = 8
-"""Classes that are seen at once; the others are behind a click."""
+PAIRS = 10  # confused pairs that are told
+HARDEST = 8  # classes that are seen at once; the others are behind a click
 
 
 class TaskPredictions(NamedTuple):

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
-View: TypeAlias = dict[str, Any]
-"""Plain data for a template."""
-Pairs: TypeAlias = list[tuple[str, str]]
-"""Names and values, in order."""
+View: TypeAlias = dict[str, Any]  # plain data for a template
+Pairs: TypeAlias = list[tuple[str, str]]  # names and values, in order
 
 MINUS = "−"
 NAMES = {

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SMOOTH_FROM = 40
-"""With more points than this a running median is drawn over the noisy losses."""
+SMOOTH_FROM = 40  # with more points than this a running median is drawn over the noisy losses
 
 
 class TrainingCurve(TypedDict):

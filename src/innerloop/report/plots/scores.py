@@ -13,8 +13,7 @@ from innerloop.report.plots.style import INK, colour, dash, label, legend, log_s
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_BINS, FEWEST_BINS = 30, 8
-"""Bounds on the number of bars."""
+MOST_BINS, FEWEST_BINS = 30, 8  # bounds on the number of bars
 
 
 class ScoreCounts(TypedDict):
@@ -107,8 +106,7 @@ def score_histogram_figure(data: ScoreHistogram) -> Figure:
     return figure
 
 
-BINS = 15
-"""As many as the expected calibration error is commonly taken over."""
+BINS = 15  # as many as the expected calibration error is commonly taken over
 
 
 class Calibration(TypedDict):

@@ -28,11 +28,9 @@ DARK_COLOURS = ("#4ba6e3", "#f0883e", "#2fc99a", "#e39cc4", "#d9ae3c", "#9aa9bd"
 DASHES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 """Lines differ by dash as well, for those who print in grey."""
 
-TEXT = 9.5
-"""Point size of all text: 12.7 px in a picture 480 px wide."""
+TEXT = 9.5  # point size of all text: 12.7 px in a picture 480 px wide
 
-LOG_FROM = 10.0
-"""Positive values that span more than this factor are drawn on a logarithmic axis."""
+LOG_FROM = 10.0  # positive values that span more than this factor are drawn on a logarithmic axis
 
 
 def colour(i: int) -> str:

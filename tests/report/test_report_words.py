@@ -72,7 +72,7 @@ def test_running_median():
 
 
 def test_line():
-    assert line("a", [1, 2], [3.0, 4.0], half=[0.5, 0.5])["low"] == [2.5, 3.5]
+    assert line("a", [1, 2], [3.0, 4.0], half=[0.5, 0.5]).low == [2.5, 3.5]
 
 
 def test_prefixed():

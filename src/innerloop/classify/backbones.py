@@ -26,13 +26,7 @@ from innerloop.nets.efficientnet_lite import NAMES, folded_efficientnet_lite
 from innerloop.nets.factory import BACKBONES, backbone_hint, build_backbone
 from innerloop.nets.hugging_face import PREFIX, config_of, is_hugging_face, read_preprocessing
 from innerloop.nets.network import Network
-from innerloop.nets.pretrained import (
-    PRETRAINED,
-    UNKNOWN,
-    our_names,
-    published_weights,
-    timm_preprocessing,
-)
+from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, our_names, published_weights, timm_preprocessing
 from innerloop.nets.weights import load_statistics, load_weights
 
 VERSION = 1

@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 
 from innerloop.classify.card import card, card_file, left_to_the_caller, refuse_to_overwrite
 from innerloop.classify.files import load_model
-from innerloop.classify.graph import Graph
+from innerloop.classify.graph import Graph, first_line
 from innerloop.classify.predict import fit_folder, refuse_late_settings, support_options
 from innerloop.classify.predictor import Predictor
 from innerloop.classify.results import About, NetworkSummary, about_model, summarise_network
@@ -224,9 +224,9 @@ def _write_onnx(program: ExportedProgram, path: Path, about: str) -> Run:
         )
         model = made.model_proto if made is not None else None
     except Exception as error:  # operations that ONNX has no word for, or not for these types
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UserError(
-            f"this model cannot be written as ONNX ({type(error).__name__}: {line}): export to .pt2."
+            f"this model cannot be written as ONNX ({type(error).__name__}: {first_line(error)}): "
+            "export to .pt2."
         ) from None
     if model is None or model.ByteSize() > _MOST_ONNX:
         raise UserError("one ONNX file holds 2 GB at most, and this model is larger: export to a .pt2 file.")
@@ -235,8 +235,7 @@ def _write_onnx(program: ExportedProgram, path: Path, about: str) -> Run:
     try:
         session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # such as convolutions in float64, which it has not
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UserError(f"onnxruntime cannot run this model ({line}): export to .pt2.") from None
+        raise UserError(f"onnxruntime cannot run this model ({first_line(error)}): export to .pt2.") from None
     return lambda pictures: dict(zip(names, session.run(None, {"pictures": pictures}), strict=True))
 
 

@@ -87,7 +87,9 @@ def extract(
     items = pictures_in(pictures)
     place = None if cache is False else features_folder() if cache is True else Path(cache)
     outcomes = digests(items, place, min(cores(), threads or cores()))
-    files = None if place is None else _files(backbone, place)
+    files = None
+    if place is not None:
+        files = FeatureFiles(place / backbone.fingerprint[:32], backbone.dimension, backbone.about())
     with files if files is not None else nullcontext():
         rows: dict[Digest, NDArray[np.float32] | str] = {}
         if files is not None:
@@ -108,10 +110,6 @@ def extract(
             progress("features", done, len(waiting))
     computed = len([1 for _, digest in waiting if not isinstance(rows[digest], str)])
     return _gathered(backbone, items, outcomes, rows, on_bad, computed, time.perf_counter() - start)
-
-
-def _files(backbone: Backbone, folder: Path) -> FeatureFiles:
-    return FeatureFiles(folder / backbone.fingerprint[:32], backbone.dimension, backbone.about())
 
 
 def _waiting(
@@ -205,9 +203,7 @@ WORTH = 6  # trials of every plan that must remain, for comparing to pay
 
 def plans_for(cores: int) -> list[Plan]:
     """Workers that decode and compute whole parts, one core each; or one that computes with all cores."""
-    if cores == 1:
-        return [Plan("loop", 1)]
-    return [Plan("threads", cores), Plan("loop", cores)]
+    return [Plan("threads", cores)] * (cores > 1) + [Plan("loop", cores)]
 
 
 def run_parts(

@@ -109,12 +109,16 @@ class Graph(nn.Module):
         except UserError:
             raise
         except Exception as error:  # whatever a network of somebody's own may do
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise UserError(
-                f"torch.export cannot capture this model ({type(error).__name__}: {line}): a "
+                f"torch.export cannot capture this model ({type(error).__name__}: {first_line(error)}): a "
                 "head on features of one of our networks can be exported (eval.head=logistic; in Python: "
                 "head='logistic')."
             ) from None
+
+
+def first_line(error: Exception) -> str:
+    """What an exporter says first, shortened."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _scaling(predictor: Predictor) -> Stage:
@@ -295,7 +299,8 @@ def weights(places: Tensor, axis: Axis, kind: Filter) -> Tensor:
     wide = scale.clamp(min=1.0)
     reach = kind.reach * wide
     row = torch.arange(axis.kept, device=places.device).double()
-    row = row + _half(axis.size - axis.kept)
+    spare = (axis.size - axis.kept) / 2.0  # of pixels that are there, or missing; rounded down
+    row = row + (torch.floor(spare) if isinstance(spare, Tensor) else float(math.floor(spare)))
     centre = (axis.low + (row + 0.5) * scale)[:, None]
     first = torch.floor(centre - reach + 0.5).clamp(min=0.0)
     last = torch.minimum(torch.floor(centre + reach + 0.5), axis.length)
@@ -306,8 +311,3 @@ def weights(places: Tensor, axis: Axis, kind: Filter) -> Tensor:
     total = value.sum(-1, keepdim=True)
     share = value / torch.where(total == 0.0, torch.ones_like(total), total) * UNIT
     return torch.sign(share) * torch.floor(share.abs() + 0.5)
-
-
-def _half(pixels: Tensor | float) -> Tensor | float:
-    """Rounded down, for pixels that are there and for those that are missing."""
-    return torch.floor(pixels / 2.0) if isinstance(pixels, Tensor) else float(math.floor(pixels / 2.0))

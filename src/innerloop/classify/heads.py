@@ -75,15 +75,8 @@ def check_kind(kind: str) -> None:
 
 def settings_in(recipe: Recipe) -> HeadSettings:
     """The settings of the head in a recipe."""
-    wanted = recipe.eval
-    return HeadSettings(
-        wanted.head,
-        wanted.C,
-        wanted.normalise_features,
-        wanted.head_lr,
-        wanted.head_steps,
-        recipe.run.seed,
-    )
+    e = recipe.eval
+    return HeadSettings(e.head, e.C, e.normalise_features, e.head_lr, e.head_steps, recipe.run.seed)
 
 
 def head_settings(arguments: Mapping[str, Any], items: Sequence[str] = (), source: str = "") -> HeadSettings:

@@ -317,6 +317,6 @@ def _alone(name: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    installed = {name: version_of(name) for name in ("torch", "numpy", "pillow", "onnx", "onnxruntime")}
-    kept = {name: version for name, version in installed.items() if version is not None}
+    packages = ("torch", "numpy", "pillow", "onnx", "onnxruntime")
+    kept = {name: version for name in packages if (version := version_of(name)) is not None}
     return {"innerloop": __version__, "python": platform.python_version(), **kept}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from innerloop.cli.options import Json, Quiet
-from innerloop.cli.output import Result, carry_out, say, write
+from innerloop.cli.output import Result, carry_out, say, typed_argv, write
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import score_text
 
@@ -50,8 +49,7 @@ def run_demo(show: bool) -> Result:
     from innerloop.report.read_run import load_run
 
     methods = _two(advice)
-    argv = ["innerloop", *sys.argv[1:]]
-    results = [train(_short(row), argv=argv, progress=show) for row in methods]
+    results = [train(_short(row), argv=typed_argv(), progress=show) for row in methods]
     runs = [result.run for result in results]
     page = write_report(runs, Path(FOLDER) / "report.html")
     first, second = (result.evaluation for result in results)
@@ -78,7 +76,7 @@ def _give_advice(show: bool) -> Advice:
     items = [f"budget={BUDGET}", "backbone=none", f"run.folder={FOLDER}"]
     items += [f"methods=[{METHODS}]"] if METHODS else []
     asked = read_advise(WHAT, items)
-    return give_advice(asked, argv=["innerloop", *sys.argv[1:]], show=show)
+    return give_advice(asked, argv=typed_argv(), show=show)
 
 
 def _two(advice: Advice) -> list[Row]:

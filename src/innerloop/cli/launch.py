@@ -39,7 +39,7 @@ def launch(arguments: list[str], ranks: int, restarts: int = RESTARTS) -> int:
     with tempfile.TemporaryDirectory(prefix="innerloop-ranks-") as folder:
         for attempt in range(restarts + 1):
             code, stopped = _attempt(arguments, ranks, Path(folder), attempt)
-            if stopped or not _lost(code):
+            if stopped or not (code == LOST or code < 0):  # of rank 0: a rank is gone, perhaps itself
                 return code
             if attempt < restarts:
                 say(
@@ -50,11 +50,6 @@ def launch(arguments: list[str], ranks: int, restarts: int = RESTARTS) -> int:
     if "--json" in arguments:
         write(json_line({"error": problem, "exit_code": LOST}))
     return LOST
-
-
-def _lost(code: int) -> bool:
-    """Whether rank 0 ended because a rank is gone, perhaps itself."""
-    return code == LOST or code < 0
 
 
 def _attempt(arguments: list[str], ranks: int, folder: Path, attempt: int) -> tuple[int, bool]:

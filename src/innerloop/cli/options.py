@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,6 +76,12 @@ UnsureBelow = Annotated[
         max=1,
     ),
 ]
+
+
+def help_text(verb: Callable[..., None]) -> str:
+    """A docstring as help, with the character that keeps the line breaks of a paragraph."""
+    return (inspect.getdoc(verb) or "").replace("\\b\n", "\b\n")
+
 
 # settings such as --steps 5 reach our own message instead of the parser's
 LENIENT = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}

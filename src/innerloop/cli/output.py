@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from innerloop.core.files import json_line
-from innerloop.core.formatting import visible_text
+from innerloop.core.formatting import score_text, visible_text
 from innerloop.core.stderr import tell
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Resul
     else:
         render(result)
     return result
+
+
+def typed_argv() -> list[str]:
+    """The command of this process, as its runs keep it."""
+    return ["innerloop", *sys.argv[1:]]
 
 
 def write(text: str) -> None:
@@ -87,6 +92,11 @@ def console() -> Console:
 
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(file=sys.stdout, highlight=False, markup=False, width=width)
+
+
+def score_value(score: str, mean: float | None, ci95: float | None) -> str:
+    """A score without its name, for a column that has it."""
+    return score_text(score, mean, ci95).removeprefix(f"{score} ")
 
 
 def table(

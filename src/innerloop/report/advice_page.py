@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.core.formatting import duration
-from innerloop.report.figures import Picture
+from innerloop.report.figures import Picture, drawn_picture
 from innerloop.report.plots.choices import standing_data, standing_figure
-from innerloop.report.plots.style import figure_to_svg
 from innerloop.report.read_run import RunData
 from innerloop.report.reproduction_page import RESUMED, result_view, sentence_view
 from innerloop.report.text import View, interval, number
@@ -49,8 +48,9 @@ def hardness_words(part: Mapping[str, Any]) -> str:
     groups: Sequence[Mapping[str, Any]] = [g for g in part.get("groups") or () if isinstance(g, Mapping)]
     if not groups:
         return str(part.get("reason") or "")
-    easiest = f"; easiest: {_group(groups[-1])}" if len(groups) > HARDEST else ""
-    ranked = f"Hardest first: {', '.join(map(_group, groups[:HARDEST]))}{easiest}"
+    named = [f"{group.get('name')} ({100 * float(group.get('value') or 0):.0f} %)" for group in groups]
+    easiest = f"; easiest: {named[-1]}" if len(groups) > HARDEST else ""
+    ranked = f"Hardest first: {', '.join(named[:HARDEST])}{easiest}"
     return f"{ranked}: {part.get('by')}; {part.get('evidence')}."
 
 
@@ -61,10 +61,6 @@ def note_words(rows: Any) -> list[str]:
         if isinstance(row, Mapping) and row.get("note"):
             of.setdefault(str(row["note"]), []).append(str(row.get("method")))
     return [f"{', '.join(methods)}: {note}" for note, methods in of.items()]
-
-
-def _group(group: Mapping[str, Any]) -> str:
-    return f"{group.get('name')} ({100 * float(group.get('value') or 0):.0f} %)"
 
 
 def advice_view(run: RunData, name: str) -> View:
@@ -131,5 +127,4 @@ def _pictures(result: Mapping[str, Any], name: str) -> list[Picture]:
     if not rows:
         return []
     words = "Scores with 95 % intervals over validation tasks; hollow marks dropped out of the race earlier."
-    svg = figure_to_svg(standing_figure(rows), f"{name}-standing", "Standing", words)
-    return [Picture("How they stand", [words], svg)]
+    return [drawn_picture(standing_figure(rows), name, "How they stand", [words], "Standing", "standing")]

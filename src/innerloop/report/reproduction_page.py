@@ -93,14 +93,10 @@ def rows_of(run: RunData) -> list[Mapping[str, Any]]:
 
 def ending_view(run: RunData, endings: Mapping[str, tuple[str, str]]) -> View:
     """How it ended, in the words of its kind."""
-    good = ("good", "It ran to its end.") if run.status == "finished" else None
-    tone, words = good or endings.get(run.status, ("warn", "The manifest does not say how it ended."))
-    return {
-        "word": run.status,
-        "tone": tone,
-        "sentence": words,
-        "reason": str(run.manifest.get("reason") or ""),
-    }
+    known = {"finished": ("good", "It ran to its end."), **endings}
+    tone, words = known.get(run.status, ("warn", "The manifest does not say how it ended."))
+    reason = str(run.manifest.get("reason") or "")
+    return {"word": run.status, "tone": tone, "sentence": words, "reason": reason}
 
 
 def verdict_view(run: RunData) -> View | None:
@@ -131,26 +127,15 @@ def verdict_words(statements: int, hold: int, recorded: int) -> View:
         first = f"{'All' if hold == statements else f'{hold} of'} {statements} statements hold here"
         every = f"all {statements} findings are as recorded"
         second = every if recorded == statements else f"{recorded} of {statements} findings are as recorded"
-    tone = "good" if recorded == statements else "bad"
-    return {
-        "text": f"{first}; {second}.",
-        "tone": tone,
-        "statements": statements,
-        "hold": hold,
-        "recorded": recorded,
-    }
+    counts = {"statements": statements, "hold": hold, "recorded": recorded}
+    return {"text": f"{first}; {second}.", "tone": "good" if recorded == statements else "bad", **counts}
 
 
 def row_view(row: Mapping[str, Any]) -> View:
     """One line of the table."""
-    return {
-        "what": str(row.get("what", "")),
-        "paper": cell(row.get("paper")),
-        "ours": cell(row.get("ours")),
-        "holds": bool(row.get("holds")),
-        "ok": bool(row.get("ok")),
-        "reason": str(row.get("reason") or ""),
-    }
+    texts = {"what": str(row.get("what", "")), "reason": str(row.get("reason") or "")}
+    cells = {key: cell(row.get(key)) for key in ("paper", "ours")}
+    return {**texts, **cells, **{key: bool(row.get(key)) for key in ("holds", "ok")}}
 
 
 def cell(value: Any) -> str:

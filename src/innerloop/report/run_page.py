@@ -16,14 +16,8 @@ from innerloop.report.figures import (
     histogram_picture,
     training_picture,
 )
-from innerloop.report.read_run import (
-    RunData,
-    course_rows,
-    environment_rows,
-    flatten,
-    headline,
-    others,
-)
+from innerloop.report.read_run import RunData, course_rows, environment_rows, flatten, headline, others
+from innerloop.report.reproduction_page import ending_view
 from innerloop.report.run_predictions import difficulty_tables, labels_view, read_predictions
 from innerloop.report.text import View, finite_scores, interval, number, protocol_words, when
 
@@ -32,7 +26,6 @@ SKEWED = 3.0  # a mean error this many times the median deserves a word of warni
 SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}  # what a page calls a score
 
 ENDINGS = {
-    "finished": ("good", "It ran to its end."),
     "interrupted": ("warn", "It was interrupted; “innerloop resume” continues it from its last checkpoint."),
     "failed": ("bad", "It failed."),
     "pruned": (
@@ -92,13 +85,12 @@ def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[
 
 def status_view(run: RunData) -> View:
     """How it ended."""
-    tone, sentence = ENDINGS.get(run.status, ("warn", "The manifest does not say how it ended."))
-    reason = str(run.manifest.get("reason") or "")
-    if run.status == "interrupted":
-        reason = reason if not reason.startswith("interrupted") else ""  # it would say the same again
-    elif reason and run.status in REASONED:
-        sentence = REASONED[run.status]
-    return {"word": run.status, "tone": tone, "sentence": sentence, "reason": reason}
+    view = ending_view(run, ENDINGS)
+    if run.status == "interrupted" and view["reason"].startswith("interrupted"):
+        return {**view, "reason": ""}  # it would say the same again
+    if view["reason"] and run.status in REASONED:
+        return {**view, "sentence": REASONED[run.status]}
+    return view
 
 
 def headline_view(run: RunData) -> View | None:
@@ -271,11 +263,7 @@ def _sweep(sweep: Any) -> list[View]:
     score = str(tried[0].get("of") or "score")
     begun = any(row.get("before") is not None for row in tried)  # runs of older versions did not look
     cells = [
-        [
-            number(row.get("rate")),
-            *([_score(row.get("before"))] if begun else []),
-            _score(row.get("score")),
-        ]
+        [number(row.get("rate")), *(_score(row.get(key)) for key in ("before", "score")[not begun :])]
         for row in tried
     ]
     head = ["rate", *([f"{score} before training"] if begun else []), score]

@@ -8,7 +8,7 @@ from typing import Any
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
 from innerloop.nets.cells.genotype import from_table
-from innerloop.report.figures import Picture
+from innerloop.report.figures import Picture, drawn_picture
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop.report.plots.choices import prediction_data, prediction_figure, race_data, race_figure
 from innerloop.report.plots.style import figure_to_svg
@@ -149,16 +149,15 @@ def pictures_of(result: Mapping[str, Any], name: str, validate: bool) -> list[Pi
         words = (
             "Spearman's correlation of every score with accuracy, among all candidates and the better half."
         )
-        svg = figure_to_svg(prediction_figure(bars), f"{name}-prediction", "Prediction", words)
-        return [Picture("How well every score predicts", [words], svg)]
+        title, named = "How well every score predicts", "Prediction"
+        return [drawn_picture(prediction_figure(bars), name, title, [words], named, "prediction")]
     racers = race_data(result.get("shortlist") or [])
     if not racers:
         return []
     words = (
         "Accuracy on the same validation tasks after every rung; lines that end were given up. Bars: 95 % CI."
     )
-    svg = figure_to_svg(race_figure(racers), f"{name}-race", "Race", words)
-    return [Picture("The race", [words], svg)]
+    return [drawn_picture(race_figure(racers), name, "The race", [words], "Race", "race")]
 
 
 def cell_pictures(result: Mapping[str, Any], name: str) -> list[Picture]:

@@ -71,13 +71,15 @@ def finite_scores(evaluation: Mapping[str, Any]) -> list[float]:
     return [float(v) for v in scores if isinstance(v, int | float) and math.isfinite(v)]
 
 
+def level_text(value: float, score: str) -> str:
+    """A score to three digits; accuracies in per cent."""
+    return f"{number(100 * value, 3)} %" if score == "accuracy" else number(value, 3)
+
+
 def median_text(evaluation: Mapping[str, Any], score: str) -> str:
     """The median over episodes, which a few failed ones do not move."""
     scores = finite_scores(evaluation)
-    if not scores:
-        return "–"
-    middle = statistics.median(scores)
-    return f"{number(100 * middle, 3)} %" if score == "accuracy" else number(middle, 3)
+    return level_text(statistics.median(scores), score) if scores else "–"
 
 
 def moment(text: Any) -> datetime | None:

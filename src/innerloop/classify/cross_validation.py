@@ -218,8 +218,8 @@ def _first_linked(linked: Tensor) -> Tensor:
 
 def groups_of(first: Tensor) -> list[list[int]]:
     """Copies of one picture together, by their places; pictures without copies are not there."""
-    counts = first.bincount()
-    return [(first == place).nonzero().flatten().tolist() for place in (counts > 1).nonzero().flatten()]
+    several = (first.bincount() > 1).nonzero().flatten()
+    return [(first == place).nonzero().flatten().tolist() for place in several]
 
 
 CHOICES = 20  # random choices of examples for every point

@@ -99,24 +99,21 @@ def _short(row: Row) -> Recipe:
     asked = read_advise(WHAT, [f"methods=[{row.method}]", "backbone=none", f"run.folder={FOLDER}"])
     whole: dict[str, Any] = pose_advice(asked).entrants[0].recipe.model_dump(exclude_none=True)
     steps = max(LEAST_STEPS, int(SECONDS / (row.step_seconds or SECONDS)))
-    whole["name"] = f"{WHAT}-{row.method}"
     steps = min(steps, whole["outer"]["steps"])
-    whole["outer"] = {**whole["outer"], "steps": steps}
-    whole["eval"] = {**whole["eval"], "episodes": TASKS, "every": steps, "curve": False}
-    return make_recipe(whole)
+    whole["outer"] |= {"steps": steps}
+    whole["eval"] |= {"episodes": TASKS, "every": steps, "curve": False}
+    return make_recipe({**whole, "name": f"{WHAT}-{row.method}"})
 
 
 def _render(result: Result) -> None:
     other, protocol = result["other"], result["protocol"]
-    tasks = (
-        f"{protocol.get('ways')}-way {protocol.get('shots')}-shot tasks of letters that were not trained on"
-    )
-    write(f"{TASKS} {tasks}, 95 % CI:")
+    kind = f"{protocol.get('ways')}-way {protocol.get('shots')}-shot"
+    write(f"{TASKS} {kind} tasks of letters that were not trained on, 95 % CI:")
     width = max(len(result["method"]), len(other["method"]))
     advised = "  (advised)" if result["advice"]["method"] == result["method"] else ""
-    first = score_text("accuracy", result["accuracy"], result["ci95"])
-    write(f"  {result['method']:<{width}}  {first}{advised}")
-    write(f"  {other['method']:<{width}}  {score_text('accuracy', other['accuracy'], other['ci95'])}")
+    for one, mark in ((result, advised), (other, "")):
+        score = score_text("accuracy", one["accuracy"], one["ci95"])
+        write(f"  {one['method']:<{width}}  {score}{mark}")
     for one in result["baselines"]:
         write(f"  {one['words']}: {score_text('accuracy', one['mean'], one['ci95'])}")
     write(f"\nThe page: {result['report']}  ({result['seconds']:.0f} s)")

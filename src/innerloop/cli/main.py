@@ -41,7 +41,6 @@ from innerloop.core.child_processes import watch_parent
 from innerloop.core.errors import UserError, did_you_mean, fault_message
 from innerloop.core.interrupts import interrupt_on_signals
 from innerloop.core.ranks import LOST, LostRankError, take_rank
-from innerloop.core.resources import keep_freed_memory
 from innerloop.core.stderr import open_standard_streams, silence
 from innerloop.experiment.recipe.library import shipped_names
 
@@ -127,6 +126,8 @@ def main(arguments: list[str] | None = None) -> int:
     interrupt_on_signals()
     watch_parent()
     if given and given[0] in LABOUR:
+        from innerloop.core.resources import keep_freed_memory
+
         # a step on pictures else spends a tenth of its time on pages that the last one gave back
         keep_freed_memory()
     here = take_rank()

@@ -106,7 +106,7 @@ def predict(
         place = None if network is None else place_of(network, support)
         from innerloop.classify.predict import OutputFiles, predict_pictures
 
-        files = {"save": save, "csv": csv, "page": page}
+        wanted = OutputFiles(*(None if file is None else user_path(file) for file in (save, csv, page)))
         return predict_pictures(
             place,
             None if support is None else user_path(support),
@@ -115,9 +115,7 @@ def predict(
             unsure_below,
             trust=trust,
             backbone=backbone,
-            wanted=OutputFiles(
-                **{name: None if file is None else user_path(file) for name, file in files.items()}
-            ),
+            wanted=wanted,
             truth=truth,
             command=typed_command(),
             say=None if quiet else say,

@@ -28,11 +28,8 @@ class PairedDifference(NamedTuple):
 def differing_keys(runs: list[RunData]) -> list[str]:
     """Settings that are not the same in all runs, in the order of the recipe."""
     flats = [flatten(run.recipe) for run in runs]
-    keys = list(dict.fromkeys(key for flat in flats for key in flat))
-    hidden = {"description", "run.folder"}
-    return [
-        key for key in keys if key not in hidden and any(flat.get(key) != flats[0].get(key) for flat in flats)
-    ]
+    keys = dict.fromkeys(key for flat in flats for key in flat if key not in ("description", "run.folder"))
+    return [key for key in keys if any(flat.get(key) != flats[0].get(key) for flat in flats)]
 
 
 def labels(runs: list[RunData]) -> list[str]:
@@ -131,8 +128,7 @@ def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
         evaluation = headline(run)
         if evaluation is None or run.seed is None or not math.isfinite(float(evaluation["mean"])):
             continue
-        drawn = drawn_episodes(evaluation)
-        if drawn is None:
+        if (drawn := drawn_episodes(evaluation)) is None:
             continue
         flat = {key: value for key, value in flatten(run.recipe).items() if key not in OWN}
         changed = evaluation.get(CHANGED) or {}  # such as another inner rate, which no few words tell

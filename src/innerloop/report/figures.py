@@ -84,10 +84,9 @@ def _saved_picture(stem: str, vector: Path, pixels: Path) -> Picture | None:
             head = content[content.find(b"<svg") :].partition(b">")[0].decode("utf-8", "replace")
             inked = content.replace(b"currentColor", INK.encode())  # an image takes no colour from the page
             return Picture(stem, [], head, data_address("svg+xml", inked))
-    if pixels.is_file():
-        content = pixels.read_bytes()
-        if content.startswith(PNG):  # not any file that a link in the run's directory leads to
-            return Picture(stem, [], "", data_address("png", content))
+    # not any file that a link in the run's directory leads to
+    if pixels.is_file() and (content := pixels.read_bytes()).startswith(PNG):
+        return Picture(stem, [], "", data_address("png", content))
     return None
 
 

@@ -86,12 +86,9 @@ def members(runs: list[RunData]) -> list[RunData]:
         if not paths:
             raise UserError(f"{run.path} holds no reproductions yet: `innerloop reproduce all` makes them.")
         for path in paths:
-            by_path.setdefault(path, load_run(path) if is_run(path) else _gone(path))
+            gone = RunData(path, {}, "", {"kind": "reproduce"}, [], [], ["its directory is gone."], {})
+            by_path.setdefault(path, load_run(path) if is_run(path) else gone)
     return list(by_path.values())
-
-
-def _gone(path: Path) -> RunData:
-    return RunData(path, {}, "", {"kind": "reproduce"}, [], [], ["its directory is gone."], {})
 
 
 def page_text(runs: list[RunData], held_out: HeldOut | None = None) -> str:

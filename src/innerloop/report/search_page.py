@@ -116,11 +116,8 @@ def _search_tables(result: Mapping[str, Any]) -> list[View]:
         rungs = entry.get("rungs") or []
         steps = rungs[-1]["steps"] if rungs else None
         scores = ", ".join(f"{key} {number(value, 3)}" for key, value in (entry.get("scores") or {}).items())
-        reached = (
-            "diverged"
-            if entry.get("accuracy") is None
-            else interval(entry["accuracy"], entry["ci95"], "accuracy")
-        )
+        diverged = entry.get("accuracy") is None
+        reached = "diverged" if diverged else interval(entry["accuracy"], entry["ci95"], "accuracy")
         name = f"{entry.get('name')} (chosen)" if entry.get("chosen") else entry.get("name")
         rows.append(
             [name, entry.get("from"), scores, number(entry.get("parameters")), number(steps), reached]
@@ -129,10 +126,8 @@ def _search_tables(result: Mapping[str, Any]) -> list[View]:
     tables = [{"title": "Candidates, in the order in which they ended", "head": head, "rows": rows}]
     worth = result.get("worth") or {}
     if worth:
-        kept = {key: worth[key] for key in ("sentence", "cost") if worth.get(key)}
-        tables.append(
-            {"title": "What the score was worth", "head": [], "rows": [[text] for text in kept.values()]}
-        )
+        told = [[worth[key]] for key in ("sentence", "cost") if worth.get(key)]
+        tables.append({"title": "What the score was worth", "head": [], "rows": told})
     reliability = result.get("reliability") or {}
     tables.append({"title": "How reliable the shortlist is", "head": [], "rows": _pairs(reliability)})
     if result.get("command"):

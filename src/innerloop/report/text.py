@@ -92,8 +92,7 @@ def moment(text: Any) -> datetime | None:
 
 def when(text: Any) -> str:
     """An ISO time for people."""
-    time = moment(text)
-    if time is None:
+    if (time := moment(text)) is None:
         return "not recorded" if text in (None, "") else str(text)
     zone = f" ({time.tzname()})" if time.tzinfo else ""
     return f"{time.day} {time.strftime('%B %Y, %H:%M:%S')}{zone}"

@@ -185,6 +185,6 @@ def _panels(results: Results) -> list[Panel]:
         loglog(
             "number of tasks N",
             "half the proof's end: gap and bound",
-            [line("gap", counts, inside["gap"]), *(one for one in bound if math.isfinite(one["y"][0]))],
+            [line("gap", counts, inside["gap"]), *(one for one in bound if math.isfinite(one.y[0]))],
         ),
     ]

@@ -26,13 +26,7 @@ from innerloop.nets.efficientnet_lite import NAMES, folded_efficientnet_lite
 from innerloop.nets.factory import BACKBONES, backbone_hint, build_backbone
 from innerloop.nets.hugging_face import PREFIX, config_of, is_hugging_face, read_preprocessing
 from innerloop.nets.network import Network
-from innerloop.nets.pretrained import (
-    PRETRAINED,
-    UNKNOWN,
-    our_names,
-    published_weights,
-    timm_preprocessing,
-)
+from innerloop.nets.pretrained import PRETRAINED, UNKNOWN, our_names, published_weights, timm_preprocessing
 from innerloop.nets.weights import load_statistics, load_weights
 
 VERSION = 1
@@ -149,11 +143,9 @@ def _bytes_of(value: Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
-NORM = "running"
-"""Each picture is judged on its own, by the statistics that come with the weights."""
+NORM = "running"  # each picture is judged on its own, by the statistics that come with the weights
 TIMM = "timm:"
-BACKBONE = "efficientnet-lite0"
-"""Where nobody names a network."""
+BACKBONE = "efficientnet-lite0"  # where nobody names a network
 
 
 def open_backbone(
@@ -264,15 +256,11 @@ def _torch_name(name: str) -> str:
 
 
 FORMAT = "innerloop-backbone-1"
-GROUP = "backbone/"
-"""Before the names of its tensors, so that a file may hold other things beside."""
+GROUP = "backbone/"  # before the names of its tensors, so that a file may hold other things beside
 
 
 def pack_backbone(backbone: Backbone) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A backbone as plain words and tensors, for a file of one's own.
-
-    :func:`unpack_backbone` reads them.
-    """
+    """A backbone as plain words and tensors, for a file of one's own; see :func:`unpack_backbone`."""
     name = backbone.name
     if not (name in BACKBONES or is_hugging_face(name)):
         raise UserError(f"{name} is code that a file cannot hold: keep its name and its weights instead.")

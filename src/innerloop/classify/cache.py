@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,19 +144,10 @@ def _whole(data: bytes, size: int) -> bytes:
     return data[: len(data) // size * size]
 
 
-Outcome = Digest | str
-"""What stands for a picture, or why it cannot be read."""
-SETTLED = 2.0
-"""Seconds after which a time of change is trusted: clocks of file systems are coarse."""
+Outcome = Digest | str  # what stands for a picture, or why it cannot be read
+SETTLED = 2.0  # seconds after which a time of change is trusted: clocks of file systems are coarse
 FOLDER = "files"
 _WORDS = 8  # a digest as this many numbers of four bytes: rows of the same files that keep features
-
-
-class FileState(NamedTuple):
-    """What the system tells of a file, as one key, and when it last changed."""
-
-    key: Digest
-    changed: float
 
 
 def digests(
@@ -168,17 +159,16 @@ def digests(
     now = clock()
     states = [_state(item) for item in items]
     with FeatureFiles(folder / FOLDER, _WORDS, say=lambda _: None) as files:  # features say it themselves
-        known = files.find(state.key for state in states if state is not None)
+        known = files.find(state[0] for state in states if state is not None)
         outcomes: list[Outcome | None] = [
-            None if state is None or state.key not in known else known[state.key].tobytes()
-            for state in states
+            None if state is None or state[0] not in known else known[state[0]].tobytes() for state in states
         ]
         left = [i for i, outcome in enumerate(outcomes) if outcome is None]
         fresh = dict(zip(left, in_threads(_stood_for, [items[i] for i in left], workers), strict=True))
         settled = {
-            state.key: outcome
+            state[0]: outcome
             for i, outcome in fresh.items()
-            if isinstance(outcome, bytes) and (state := states[i]) and now - state.changed > SETTLED
+            if isinstance(outcome, bytes) and (state := states[i]) and now - state[1] > SETTLED
         }
         rows = [np.frombuffer(digest, "<f4") for digest in settled.values()]
         files.add(list(settled), np.stack(rows) if rows else np.empty((0, _WORDS), np.float32))
@@ -192,8 +182,8 @@ def _stood_for(item: PictureInput) -> Outcome:
         return str(error)
 
 
-def _state(item: PictureInput) -> FileState | None:
-    """None for a picture that is no file, or that cannot be looked at: reading it says why."""
+def _state(item: PictureInput) -> tuple[Digest, float] | None:
+    """What the system tells of a file, as one key, and when it changed; none where it cannot be looked at."""
     if not isinstance(item.given, Path):
         return None
     try:
@@ -203,4 +193,4 @@ def _state(item: PictureInput) -> FileState | None:
     about = (told.st_size, told.st_mtime_ns, told.st_ctime_ns, told.st_ino, told.st_dev)
     name = os.fsencode(os.path.abspath(item.given))
     key = hashlib.sha256(f"{about}".encode() + b"\0" + name).digest()
-    return FileState(key, max(told.st_mtime, told.st_ctime))
+    return key, max(told.st_mtime, told.st_ctime)

@@ -20,14 +20,11 @@ from innerloop.classify.heads import HeadSettings
 from innerloop.core.statistics import mean_interval
 from innerloop.evaluation.heads import HEADS, fit_heads, head_scores, unit
 
-REPEATS = 5
-"""Times that examples are divided anew into those left out together."""
+REPEATS = 5  # times that examples are divided anew into those left out together
 
-MOST_FOLDS = 10
-"""Heads of one division, where classes have more examples than that."""
+MOST_FOLDS = 10  # heads of one division, where classes have more examples than that
 
-AT_ONCE = 2_000_000
-"""Numbers of features that are solved together, to bound memory."""
+AT_ONCE = 2_000_000  # numbers of features that are solved together, to bound memory
 
 Places = NDArray[np.int64]
 
@@ -104,11 +101,7 @@ def hold_out(
 
 
 def divisions(y: Places, seed: int, repeats: int = REPEATS, copies: Places | None = None) -> list[Division]:
-    """Divisions in which every picture of a class of two or more is left out once in each repeat.
-
-    >>> [division.left_out.tolist() for division in divisions(np.array([0, 0, 1, 1, 2]), 0, repeats=1)]
-    [[0, 2], [1, 3]]
-    """
+    """Divisions in which every picture of a class of two or more is left out once in each repeat."""
     first = np.arange(len(y)) if copies is None else copies
     pictures = np.unique(first)
     counts = np.bincount(y[pictures])
@@ -161,12 +154,10 @@ def nearest(means: Tensor, z: Tensor) -> Tensor:
     return torch.cdist(unit(z.double()), means).amin(-1)
 
 
-ROUNDING = 1e-5
-"""How much features of the same picture may differ, relative to their length."""
+ROUNDING = 1e-5  # how much features of the same picture may differ, relative to their length
 COPY = 0.5
 """Two pictures of a class are copies if they are closer than this times the usual distance, see below."""
-CHAIN = 0.6
-"""A picture belongs to copies that were found if it is closer than this to one of them."""
+CHAIN = 0.6  # a picture belongs to copies that were found if it is closer than this to one of them
 CROPS = 0.75
 """The same where most pictures of a class are that close to another one, as chance hardly makes them."""
 
@@ -226,17 +217,12 @@ def _first_linked(linked: Tensor) -> Tensor:
 
 
 def groups_of(first: Tensor) -> list[list[int]]:
-    """Copies of one picture together, by their places; pictures without copies are not there.
-
-    >>> groups_of(torch.tensor([0, 1, 0, 3]))
-    [[0, 2]]
-    """
-    counts = first.bincount()
-    return [(first == place).nonzero().flatten().tolist() for place in (counts > 1).nonzero().flatten()]
+    """Copies of one picture together, by their places; pictures without copies are not there."""
+    several = (first.bincount() > 1).nonzero().flatten()
+    return [(first == place).nonzero().flatten().tolist() for place in several]
 
 
-CHOICES = 20
-"""Random choices of examples for every point."""
+CHOICES = 20  # random choices of examples for every point
 
 
 class CurvePoint(NamedTuple):
@@ -293,11 +279,7 @@ def learning_curve(
 
 
 def _sizes(most: int) -> list[int]:
-    """Doubling, and the most there can be.
-
-    >>> _sizes(5), _sizes(4), _sizes(0)
-    ([1, 2, 4, 5], [1, 2, 4], [])
-    """
+    """Doubling, and the most there can be."""
     doubled = [2**k for k in range(most.bit_length()) if 2**k <= most]
     return [*doubled, *([most] if most and most not in doubled else [])]
 

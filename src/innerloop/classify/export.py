@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 
 from innerloop.classify.card import card, card_file, left_to_the_caller, refuse_to_overwrite
 from innerloop.classify.files import load_model
-from innerloop.classify.graph import Graph
+from innerloop.classify.graph import Graph, first_line
 from innerloop.classify.predict import fit_folder, refuse_late_settings, support_options
 from innerloop.classify.predictor import Predictor
 from innerloop.classify.results import About, NetworkSummary, about_model, summarise_network
@@ -108,16 +108,14 @@ def export_model(
     return made._replace(seconds=time.perf_counter() - began)
 
 
-ENOUGH = 1e-4
-"""Probabilities of a file that differ by more are refused."""
+ENOUGH = 1e-4  # probabilities of a file that differ by more are refused
 METADATA = "innerloop"
 """The entry of an ONNX file's metadata, and with ``.json`` of a program's extra files, that tells all."""
 _MOST_ONNX = 2_000_000_000
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 
 Pictures = NDArray[np.uint8]
-Run = Callable[[Pictures], dict[str, NDArray[Any]]]
-"""Pictures → what a file says of them."""
+Run = Callable[[Pictures], dict[str, NDArray[Any]]]  # pictures → what a file says of them
 
 
 def check_target(path: Path) -> None:
@@ -226,9 +224,9 @@ def _write_onnx(program: ExportedProgram, path: Path, about: str) -> Run:
         )
         model = made.model_proto if made is not None else None
     except Exception as error:  # operations that ONNX has no word for, or not for these types
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UserError(
-            f"this model cannot be written as ONNX ({type(error).__name__}: {line}): export to .pt2."
+            f"this model cannot be written as ONNX ({type(error).__name__}: {first_line(error)}): "
+            "export to .pt2."
         ) from None
     if model is None or model.ByteSize() > _MOST_ONNX:
         raise UserError("one ONNX file holds 2 GB at most, and this model is larger: export to a .pt2 file.")
@@ -237,8 +235,7 @@ def _write_onnx(program: ExportedProgram, path: Path, about: str) -> Run:
     try:
         session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # such as convolutions in float64, which it has not
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UserError(f"onnxruntime cannot run this model ({line}): export to .pt2.") from None
+        raise UserError(f"onnxruntime cannot run this model ({first_line(error)}): export to .pt2.") from None
     return lambda pictures: dict(zip(names, session.run(None, {"pictures": pictures}), strict=True))
 
 
@@ -250,10 +247,7 @@ WRITERS: dict[str, Callable[[ExportedProgram, Path, str], Run]] = {
 
 
 def largest_difference(graph: Graph, run: Run) -> float:
-    """Between the probabilities of a graph and of the file that was made of it, on pictures of noise.
-
-    One picture and several; where the graph resizes, smaller and larger ones than the network wants.
-    """
+    """Between the probabilities of a graph and of the file that was made of it, on pictures of noise."""
     height, width, channels = graph.shape
     sizes = [(1, height, width), (2, height, width)]
     if not graph.fixed:

@@ -24,8 +24,7 @@ from innerloop.data.folder import OnBad, unreadable
 from innerloop.data.pictures import BadPictureError, Progress, cores, in_threads, prepare, silent
 from innerloop.training.execution.plan import Plan, torch_threads
 
-BATCH = 8
-"""Pictures that a worker takes at a time: maps of more leave the processor's cache."""
+BATCH = 8  # pictures that a worker takes at a time: maps of more leave the processor's cache
 
 
 class Features(NamedTuple):
@@ -88,7 +87,9 @@ def extract(
     items = pictures_in(pictures)
     place = None if cache is False else features_folder() if cache is True else Path(cache)
     outcomes = digests(items, place, min(cores(), threads or cores()))
-    files = None if place is None else _files(backbone, place)
+    files = None
+    if place is not None:
+        files = FeatureFiles(place / backbone.fingerprint[:32], backbone.dimension, backbone.about())
     with files if files is not None else nullcontext():
         rows: dict[Digest, NDArray[np.float32] | str] = {}
         if files is not None:
@@ -111,10 +112,6 @@ def extract(
     return _gathered(backbone, items, outcomes, rows, on_bad, computed, time.perf_counter() - start)
 
 
-def _files(backbone: Backbone, folder: Path) -> FeatureFiles:
-    return FeatureFiles(folder / backbone.fingerprint[:32], backbone.dimension, backbone.about())
-
-
 def _waiting(
     items: Sequence[PictureInput], outcomes: Sequence[Outcome], known: dict[Digest, Any]
 ) -> list[tuple[PictureInput, Digest]]:
@@ -133,12 +130,9 @@ def _parts(
     outcomes: Sequence[Outcome],
     batch: int,
 ) -> list[list[tuple[PictureInput, Digest]]]:
-    """Pictures that go through the network together: the same ones after an interruption as without it.
-
-    The last bits of a picture's features depend on how many go with it. So all pictures are divided, those
-    that are kept too; a part is kept at once, so that an interruption leaves whole ones. What is missing
-    from parts of which some is kept (new pictures among old) is put together.
-    """
+    """Pictures that go through the network together: the same ones after an interruption as without it."""
+    # the last bits of features depend on how many pictures go together: so all are divided, those kept too,
+    # and a part is kept at once; what is missing from parts of which some is kept is put together
     every = list(dict.fromkeys(one for one in outcomes if isinstance(one, bytes)))
     items = {digest: (item, digest) for item, digest in waiting}
     whole: list[list[tuple[PictureInput, Digest]]] = []
@@ -203,23 +197,13 @@ def _gathered(
 
 A = TypeVar("A")
 B = TypeVar("B")
-TRIAL = 2
-"""Parts that every worker of a plan gets before the plans are compared."""
-WORTH = 6
-"""Trials of every plan that must remain, for comparing to pay."""
+TRIAL = 2  # parts that every worker of a plan gets before the plans are compared
+WORTH = 6  # trials of every plan that must remain, for comparing to pay
 
 
 def plans_for(cores: int) -> list[Plan]:
-    """Workers that decode and compute whole parts, one core each; or one that computes with all cores.
-
-    >>> [str(plan) for plan in plans_for(2)]
-    ['threads, 2 threads', 'loop, 2 threads']
-    >>> len(plans_for(1))
-    1
-    """
-    if cores == 1:
-        return [Plan("loop", 1)]
-    return [Plan("threads", cores), Plan("loop", cores)]
+    """Workers that decode and compute whole parts, one core each; or one that computes with all cores."""
+    return [Plan("threads", cores)] * (cores > 1) + [Plan("loop", cores)]
 
 
 def run_parts(

@@ -119,7 +119,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             lr: meta learning rate.
             augment: pad-crop, flip and colour jitter (not for handwriting: flips make other letters).
         """
-        self._check_head()
+        check_kind(self.head)
         training = {"filters": filters, "norm": norm, "ways": ways, "shots": shots, "queries": queries}
         training |= {"steps": steps, "batch": batch, "lr": lr, "augment": augment}
         self.backbone = train(X, y, {**self._arguments(), **training}, self._progress("meta-steps"))
@@ -293,7 +293,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _predictor(self) -> Predictor:
         """The network, learning as the arguments say now."""
-        self._check_head()
+        check_kind(self.head)
         head = head_settings(self._arguments())
         if isinstance(self.backbone, Predictor):
             own = self.backbone.head._replace(kind=head.kind, C=head.C, normalise=head.normalise)
@@ -308,9 +308,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "predictor_"):
             raise NotReadyError("this FewShotClassifier has learned no classes: fit it to examples first.")
         return self.predictor_
-
-    def _check_head(self) -> None:
-        check_kind(self.head)
 
 
 def _say(line: str) -> None:

@@ -93,10 +93,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"only one class, {classes[0]!r}: add examples of at least one other class.")
         self.examples_, self.labels_, self.classes_ = X, y, classes
         z, labels = torch.from_numpy(X), torch.from_numpy(places.astype(np.int64))
-        self._fitted, self._places = (
-            tempered_head(z, labels, len(classes), self.head, self.C, self.normalise),
-            labels,
-        )
+        self._fitted = tempered_head(z, labels, len(classes), self.head, self.C, self.normalise)
+        self._places = labels
         self._sureness = self._assured(z, labels)
         self.temperature_: float = self._sureness.temperature
         self.expected_: ExpectedAccuracy | None = self._sureness.expected

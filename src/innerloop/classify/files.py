@@ -42,6 +42,7 @@ from innerloop.nets.network import Network
 from innerloop.runs.manifest import read_manifest
 
 FORMAT = "innerloop-few-shot-classifier-1"
+DAMAGED = KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError
 Groups = dict[str, dict[str, Tensor]]
 
 
@@ -196,15 +197,7 @@ def read_predictor(path: Path, items: Sequence[str] = (), *, trust: bool = False
             predictor = predictor._replace(classes=_classes(predictor, about["classes"], groups))
             _check_sizes(predictor)
         return predictor
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        IndexError,
-        RuntimeError,
-        OverflowError,
-    ) as error:
+    except DAMAGED as error:
         raise UserError(f"{path} is damaged ({type(error).__name__}: {error}): save it again.") from None
 
 

@@ -32,11 +32,9 @@ from innerloop.core.preprocessing import Preprocessing, Resample
 from innerloop.evaluation.heads import unit
 
 FORMAT = "innerloop-export-1"
-LARGEST = 1 << 15
-"""Pixels of a side, at most."""
+LARGEST = 1 << 15  # pixels of a side, at most
 _MOST = 2**31 - 1  # pictures at once; torch 2.6 refuses a dimension that has no end
-_EXAMPLE = (37, 53)
-"""Height and width while it is captured: unlike each other, and unlike what a network has."""
+_EXAMPLE = (37, 53)  # height and width while it is captured: unlike each other, and unlike what a network has
 
 Stage = Callable[[Tensor], Tensor]
 Judge = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -44,10 +42,7 @@ Judge = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Graph(nn.Module):
-    """Resizing, scaling, network, head, temperature and threshold.
-
-    All that predicting does after decoding.
-    """
+    """Resizing, scaling, network, head, temperature, threshold: all that predicting does after decoding."""
 
     def __init__(self, predictor: Predictor, unsure_below: float, fixed: bool = False) -> None:
         super().__init__()
@@ -114,12 +109,16 @@ class Graph(nn.Module):
         except UserError:
             raise
         except Exception as error:  # whatever a network of somebody's own may do
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise UserError(
-                f"torch.export cannot capture this model ({type(error).__name__}: {line}): a "
+                f"torch.export cannot capture this model ({type(error).__name__}: {first_line(error)}): a "
                 "head on features of one of our networks can be exported (eval.head=logistic; in Python: "
                 "head='logistic')."
             ) from None
+
+
+def first_line(error: Exception) -> str:
+    """What an exporter says first, shortened."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _scaling(predictor: Predictor) -> Stage:
@@ -172,8 +171,7 @@ def _far(sure: Sureness | None, z: Tensor, logits: Tensor) -> Tensor:
 
 HEIGHT_FIRST = int(PIL.__version__.partition(".")[0]) >= 13
 """Whether this Pillow begins with the height of pictures that lose much of it."""
-UNIT = 1 << 22
-"""Pillow's weights are multiples of one over this."""
+UNIT = 1 << 22  # Pillow's weights are multiples of one over this
 _WHITE = 255.0
 
 
@@ -219,10 +217,7 @@ FILTERS: dict[Resample, Filter] = {
 
 
 class Axis(NamedTuple):
-    """What becomes of one axis.
-
-    Numbers are float64 scalars, or plain ones where they are known beforehand.
-    """
+    """What becomes of one axis; numbers are float64 scalars, or plain ones where they are known before."""
 
     start: Tensor | float
     length: Tensor
@@ -233,22 +228,12 @@ class Axis(NamedTuple):
 
 
 def can_resize(how: Preprocessing) -> bool:
-    """Whether :func:`resized` does what Pillow does for this preprocessing.
-
-    >>> can_resize(Preprocessing((8, 8))), can_resize(Preprocessing((8, 8), resample="nearest"))
-    (True, False)
-    """
+    """Whether :func:`resized` does what Pillow does for this preprocessing."""
     return how.resample in FILTERS
 
 
 def resized(pictures: Tensor, how: Preprocessing) -> Tensor:
-    """Pictures ``(n, H, W, C)`` of 8 bits, of any one size → ``(n, C, height, width)`` in 0…255, float64.
-
-    The numbers are those of :func:`innerloop.data.pictures.prepare`.
-
-    >>> resized(torch.full((1, 3, 5, 1), 7, dtype=torch.uint8), Preprocessing((2, 2))).flatten().tolist()
-    [7.0, 7.0, 7.0, 7.0]
-    """
+    """As ``pictures.prepare``: ``(n, H, W, C)`` of 8 bits → ``(n, C, height, width)``, float64."""
     rows, columns = (torch.arange(pictures.shape[axis], device=pictures.device).double() for axis in (1, 2))
     high, wide = axes(rows[-1] + 1.0, columns[-1] + 1.0, how)
     kind = FILTERS[how.resample]
@@ -314,7 +299,8 @@ def weights(places: Tensor, axis: Axis, kind: Filter) -> Tensor:
     wide = scale.clamp(min=1.0)
     reach = kind.reach * wide
     row = torch.arange(axis.kept, device=places.device).double()
-    row = row + _half(axis.size - axis.kept)
+    spare = (axis.size - axis.kept) / 2.0  # of pixels that are there, or missing; rounded down
+    row = row + (torch.floor(spare) if isinstance(spare, Tensor) else float(math.floor(spare)))
     centre = (axis.low + (row + 0.5) * scale)[:, None]
     first = torch.floor(centre - reach + 0.5).clamp(min=0.0)
     last = torch.minimum(torch.floor(centre + reach + 0.5), axis.length)
@@ -325,8 +311,3 @@ def weights(places: Tensor, axis: Axis, kind: Filter) -> Tensor:
     total = value.sum(-1, keepdim=True)
     share = value / torch.where(total == 0.0, torch.ones_like(total), total) * UNIT
     return torch.sign(share) * torch.floor(share.abs() + 0.5)
-
-
-def _half(pixels: Tensor | float) -> Tensor | float:
-    """Rounded down, for pixels that are there and for those that are missing."""
-    return torch.floor(pixels / 2.0) if isinstance(pixels, Tensor) else float(math.floor(pixels / 2.0))

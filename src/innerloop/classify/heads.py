@@ -75,23 +75,12 @@ def check_kind(kind: str) -> None:
 
 def settings_in(recipe: Recipe) -> HeadSettings:
     """The settings of the head in a recipe."""
-    wanted = recipe.eval
-    return HeadSettings(
-        wanted.head,
-        wanted.C,
-        wanted.normalise_features,
-        wanted.head_lr,
-        wanted.head_steps,
-        recipe.run.seed,
-    )
+    e = recipe.eval
+    return HeadSettings(e.head, e.C, e.normalise_features, e.head_lr, e.head_steps, recipe.run.seed)
 
 
 def head_settings(arguments: Mapping[str, Any], items: Sequence[str] = (), source: str = "") -> HeadSettings:
-    """Settings from arguments by the names in :data:`KEYS`, and from ``key=value`` texts, which win.
-
-    >>> head_settings({"head": "svm"}, ["eval.C=2"])
-    HeadSettings(kind='svm', C=2.0, normalise=True, lr=0.001, steps=10, seed=0)
-    """
+    """Settings from arguments by the names in :data:`KEYS`, and from ``key=value`` texts, which win."""
     given = {name: value for name, value in arguments.items() if name in KEYS}
     recipe = recipe_with(EXAMPLES, given, KEYS, items, source)
     if recipe.inner.method != EXAMPLES["inner"]["method"]:
@@ -224,11 +213,8 @@ class FittedHead(NamedTuple):
 
 
 def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalise: bool) -> Linear:
-    """One head on features ``(n, d)``, solved in float64: a softmax of its scores makes probabilities.
-
-    Its customary temperature is in its weights and its intercept. A class of few examples weighs as much as
-    one of many: else a class of one example among others of twenty would never be named.
-    """
+    """One head on features ``(n, d)``, solved in float64; its customary temperature is in its weights."""
+    # balanced: else a class of one example among others of twenty would never be named
     fitted = fit_heads(z[None].double(), y[None], ways, head, C, normalise, balanced=True)
     factor = HEADS[head].temperature
     return fitted._replace(weights=factor * fitted.weights, bias=factor * fitted.bias)
@@ -237,10 +223,7 @@ def tempered_head(z: Tensor, y: Tensor, ways: int, head: str, C: float, normalis
 def head_learner(
     network: Network, ways: int, head: str = "logistic", C: float = 1.0, normalise: bool = True
 ) -> Learner:
-    """One of :data:`innerloop.evaluation.heads.HEADS` on the frozen features, as a learner.
-
-    A softmax of its outputs, which are float64, makes probabilities of them.
-    """
+    """One of the heads on the frozen features as a learner, whose softmax makes probabilities."""
 
     def adapt(params: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool = False) -> FittedHead:
         """The head that fits the support set's features."""
@@ -259,20 +242,13 @@ def head_learner(
 
 
 def in_parts(predict: Callable[[Tensor], Tensor], x: Tensor, norm: str, size: int = AT_ONCE) -> Tensor:
-    """``predict`` on all pictures: a few at a time, but together where they normalise one another.
-
-    >>> in_parts(lambda part: part - part.mean(), torch.tensor([1.0, 3.0]), "transductive", size=1)
-    tensor([-1.,  1.])
-    """
+    """``predict`` on all pictures: a few at a time, but together where they normalise one another."""
     with torch.no_grad():
         return torch.cat([predict(part) for part in ([x] if norm in KINDS else x.split(size))])
 
 
 def check_numbers(probabilities: Tensor, whose: str) -> None:
-    """Refuses probabilities that are not numbers.
-
-    A label from NaN is the first class, whatever the picture.
-    """
+    """Refuses probabilities that are not numbers: a label from NaN is always the first class."""
     bad = (~torch.isfinite(probabilities).all(-1)).sum()
     if int(bad):
         raise UserError(

@@ -21,8 +21,7 @@ from innerloop.data.folder import Bad, unreadable
 from innerloop.data.pictures import BadPictureError, decode, flatten, prepare, read_bytes
 from innerloop.data.source import ImageSource
 
-Digest = bytes
-"""sha256 of what a picture holds."""
+Digest = bytes  # sha256 of what a picture holds
 _CHANNELS = (1, 3, 4)
 
 
@@ -50,11 +49,7 @@ class PictureInput(NamedTuple):
 
 
 def pictures_in(pictures: Any) -> list[PictureInput]:
-    """Every picture by itself, from whatever they were given as.
-
-    >>> [item.name for item in pictures_in(np.zeros((2, 8, 8, 3), np.uint8))]
-    ['picture 0', 'picture 1']
-    """
+    """Every picture by itself, from whatever they were given as."""
     if isinstance(pictures, ImageSource):
         return [PictureInput(pictures.files(row), image) for row, image in enumerate(pictures.images)]
     if isinstance(pictures, (str, Path, Image.Image)):
@@ -138,11 +133,7 @@ PLAIN: tuple[type, ...] = (str, bool, int, float)
 
 
 def pack_labels(labels: Sequence[Any]) -> list[list[Any]]:
-    """Labels as pairs of type and value that JSON can hold.
-
-    >>> pack_labels([3, "cat", np.int16(7)])
-    [['int', 3], ['str', 'cat'], ['int16', 7]]
-    """
+    """Labels as pairs of type and value that JSON can hold."""
     return [[_type_name(label), label.item() if isinstance(label, np.generic) else label] for label in labels]
 
 
@@ -158,11 +149,7 @@ def _type_name(label: Any) -> str:
 
 
 def unpack_labels(packed: Sequence[Any]) -> list[Any]:
-    """What :func:`pack_labels` was given.
-
-    >>> unpack_labels([["int", 3], ["str", "cat"], ["int16", 7]])
-    [3, 'cat', np.int16(7)]
-    """
+    """What :func:`pack_labels` was given."""
     return [_restored(kind, value) for kind, value in packed]
 
 
@@ -202,11 +189,7 @@ def list_labels(labels: Any) -> list[Any]:
 
 
 def place_labels(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
-    """Labels as places in the list of classes.
-
-    >>> place_labels(["bee", "ant"], ["ant", "bee"])
-    tensor([1, 0])
-    """
+    """Labels as places in the list of classes."""
     place = {name: i for i, name in enumerate(known)}
     if strange := [label for label in labels if label not in place]:
         raise UserError(f"label {strange[0]!r} is none of the classes given: add it to their names.")
@@ -214,14 +197,7 @@ def place_labels(labels: Sequence[Any], known: Sequence[Any]) -> Tensor:
 
 
 def batch_of(X: Any, how: Preprocessing, dtype: torch.dtype) -> Tensor:
-    """``(n, C, H, W)`` in 0…1 from arrays, tensors or file names, of the shape that training saw.
-
-    Files are brought to size and colour; arrays are not, because nobody could see it happen.
-
-    >>> how = Preprocessing((28, 28), colour="grey")
-    >>> batch_of(np.full((2, 28, 28), 255, np.uint8), how, torch.float64).shape
-    torch.Size([2, 1, 28, 28])
-    """
+    """``(n, C, H, W)`` in 0…1; files are resized, arrays are not, because nobody could see it happen."""
     height, width, channels = how.shape
     if isinstance(X, (list, tuple)) and X and isinstance(X[0], (str, Path)):
         X = prepare_pictures(X, how)

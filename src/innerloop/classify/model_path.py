@@ -12,20 +12,14 @@ SUFFIX = ".safetensors"
 
 
 def model_file(path: Path) -> Path:
-    """The path with the suffix that model files have.
-
-    >>> model_file(Path("birds-1.5")).name, model_file(Path("birds.safetensors")).name
-    ('birds-1.5.safetensors', 'birds.safetensors')
-    """
+    """The path with the suffix that model files have."""
     return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
 
 
 def find_model(text: str | Path) -> Path:
-    """The run or the model file that ``text`` names: a directory is a run, a file a saved model.
-
-    What ends in ``.safetensors`` is a file. Else it is a run if it is the path of one, or ``last``; a file
-    without its suffix if there is one; or the beginning of a run's name.
-    """
+    """The run or the model file that ``text`` names: a directory is a run, a file a saved model."""
+    # what ends in .safetensors is a file; else it is a run's path, `last`, a file without its suffix, or the
+    # beginning of a run's name
     path = user_path(text)
     if path.suffix == SUFFIX and not is_run(path):
         if not path.is_file():

@@ -37,13 +37,7 @@ from innerloop.data.pictures import Progress, is_picture, is_taken_for_picture, 
 from innerloop.data.source import labels
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.report.prediction_page import (
-    Class,
-    Example,
-    labelled_page,
-    least_sure_first,
-    thumbnails,
-)
+from innerloop.report.prediction_page import Class, Example, labelled_page, least_sure_first, thumbnails
 from innerloop.report.text import percent
 from innerloop.runs.manifest import now, version_of
 from innerloop.runs.pages import check_page
@@ -109,7 +103,8 @@ def predict_pictures(
         predictor = load_model(model, overrides, trust=trust)
     else:
         with problems.collect():
-            predictor = _open_predictor(backbone or BACKBONE, overrides)
+            head = head_settings({"head": "logistic"}, overrides)
+            predictor = pretrained_predictor(open_backbone(backbone or BACKBONE), head)
     with problems.collect():
         options = support_options(overrides)
         files, skipped = _files(queries, support, options, all_of_them=bool(problems))
@@ -157,11 +152,6 @@ def _files(
     return pictures
 
 
-def _open_predictor(backbone: str, overrides: Sequence[str]) -> Predictor:
-    head = head_settings({"head": "logistic"}, overrides)
-    return pretrained_predictor(open_backbone(backbone), head)
-
-
 def _save(path: Path, predictor: Predictor, limit: float, learned: ClassesSummary, command: str) -> Path:
     """Writes what was learned, and a card beside it."""
     file = write_predictor(path, predictor, {**predictor.arguments, "unsure_below": limit})
@@ -179,21 +169,14 @@ def _write_csv(path: Path, rows: Sequence[LabelledPicture]) -> Path:
     return path
 
 
-EXAMPLES = FolderOptions(min_images=1)
-"""How a folder of examples is read: one is enough to learn from."""
+EXAMPLES = FolderOptions(min_images=1)  # how a folder of examples is read: one is enough to learn from
 
 
 def support_options(overrides: Sequence[str]) -> FolderOptions:
-    """How a folder of examples is read, by settings that were typed; those of a training do not count.
-
-    >>> support_options(["data.on_bad=skip", "eval.head=ridge"]).on_bad
-    'skip'
-    """
-    pictures = {"tasks": {"family": "few-shot"}}
-    data = make_recipe(
-        pictures, [item for item in overrides if item.startswith(("data.on_bad=", "data.leave_out="))]
-    )
-    return EXAMPLES._replace(on_bad=data.data.on_bad, leave_out=data.data.leave_out)
+    """How a folder of examples is read, by settings that were typed; those of a training do not count."""
+    given = [item for item in overrides if item.startswith(("data.on_bad=", "data.leave_out="))]
+    data = make_recipe({"tasks": {"family": "few-shot"}}, given).data
+    return EXAMPLES._replace(on_bad=data.on_bad, leave_out=data.leave_out)
 
 
 def fit_folder(
@@ -257,10 +240,8 @@ def refuse_late_settings(predictor: Predictor, overrides: Sequence[str]) -> None
 
 
 MOST_PICTURES = 400
-MOST_EXAMPLES = 300
-"""Shown on a page, at most; where classes are many, some examples of each."""
-ROOM = 5_000_000
-"""Characters for the pictures, and half as many for the examples: the page stays below 8 MB."""
+MOST_EXAMPLES = 300  # shown on a page, at most; where classes are many, some examples of each
+ROOM = 5_000_000  # characters for the pictures, and half as many for the examples: the page stays below 8 MB
 
 
 def write_labelled_page(

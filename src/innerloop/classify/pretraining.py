@@ -45,12 +45,7 @@ _SMALLEST_POOLED = 16  # four times 2×2 pooling leaves nothing of less
 
 
 def recipe_for(arguments: Mapping[str, Any], side: int) -> Recipe:
-    """What a ``FewShotClassifier`` trains: a Conv4 as a prototypical network, on pictures of this side.
-
-    >>> recipe = recipe_for({"filters": 8, "head": "svm"}, 28)
-    >>> recipe.inner.method, recipe.model.kind, recipe.model.filters, recipe.eval.head
-    ('protonet', 'conv4', 8, 'svm')
-    """
+    """What a ``FewShotClassifier`` trains: a Conv4 as a prototypical network, on pictures of this side."""
     base = {
         "name": "few-shot-classifier",
         "data": {"name": "arrays", "augment": "lee2019" if arguments.get("augment") else "none"},
@@ -106,11 +101,7 @@ def trained_predictor(
 def trained_preprocessing(
     shape: Sequence[int], mean: Sequence[float] | None = None, std: Sequence[float] | None = None
 ) -> Preprocessing:
-    """How picture files are brought to what training saw: the largest square in the middle.
-
-    >>> trained_preprocessing((28, 28, 1)).shape
-    (28, 28, 1)
-    """
+    """How picture files are brought to what training saw: the largest square in the middle."""
     height, width, channels = shape
     mean, std = (None if values is None else tuple(values) for values in (mean, std))
     colour: Colour = "grey" if channels == 1 else "rgb"

@@ -243,13 +243,7 @@ def check_truth(files: Sequence[Path], names: Sequence[Any]) -> None:
 def truth_of(
     files: Sequence[Path], labels: Sequence[Any], unknown: Sequence[bool], names: Sequence[Any]
 ) -> Truth:
-    """Compares labels with the names of the pictures' folders.
-
-    >>> files = [Path("new/cat/1.jpg"), Path("new/cat/2.jpg"), Path("new/owl/3.jpg")]
-    >>> told = truth_of(files, ["cat", "dog", "dog"], [False, False, True], ["cat", "dog"])
-    >>> told.accuracy.value, told.unknown, told.confused[0].said, told.other
-    (0.5, 0, 'dog', {'owl': (1, 1)})
-    """
+    """Compares labels with the names of the pictures' folders."""
     classes = [str(name) for name in names]
     folders = [file.absolute().parent.name for file in files]
     known = [(true, str(said)) for true, said in zip(folders, labels, strict=True) if true in classes]
@@ -316,17 +310,13 @@ def _network(predictor: Predictor) -> dict[str, Any]:
 
 
 def _alone(name: str) -> str:
-    """A name without where on this machine it is: who gets the file need not know.
-
-    >>> _alone("/home/me/birds"), _alone("hf:./nets/dino"), _alone("hf:facebook/dinov2-small")
-    ('birds', 'hf:dino', 'hf:facebook/dinov2-small')
-    """
+    """A name without where on this machine it is: who gets the file need not know."""
     kind = PREFIX if is_hugging_face(name) else ""
     place = name.removeprefix(kind)
     return kind + Path(place).name if place.startswith(("/", ".", "~")) or Path(place).is_absolute() else name
 
 
 def _versions() -> dict[str, str]:
-    installed = {name: version_of(name) for name in ("torch", "numpy", "pillow", "onnx", "onnxruntime")}
-    kept = {name: version for name, version in installed.items() if version is not None}
+    packages = ("torch", "numpy", "pillow", "onnx", "onnxruntime")
+    kept = {name: version for name in packages if (version := version_of(name)) is not None}
     return {"innerloop": __version__, "python": platform.python_version(), **kept}

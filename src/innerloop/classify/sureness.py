@@ -16,8 +16,7 @@ from torch import Tensor
 from innerloop.classify.cross_validation import HeldOut, class_means, hold_out, nearest
 from innerloop.classify.heads import HeadSettings
 
-PAIRS = 5
-"""Confusion pairs of classes that are told."""
+PAIRS = 5  # confusion pairs of classes that are told
 
 
 class Share(NamedTuple):
@@ -142,14 +141,8 @@ def mistakes_in(held_out: HeldOut) -> dict[int, Mistake]:
 
 
 def share_of(values: Sequence[float]) -> Share:
-    r"""Wilson's interval for the mean of values in 0…1, which holds at 0 and 1 too.
-
-    .. math:: \frac{\hat p + z^2/2n \pm z\sqrt{\hat p(1-\hat p)/n + z^2/4n^2}}{1 + z^2/n}
-
-    >>> share = share_of([1.0] * 10)
-    >>> round(share.low, 3), round(share.high, 3)
-    (0.722, 1.0)
-    """
+    """Wilson's interval for the mean of values in 0…1, which holds at 0 and 1 too."""
+    # (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
     n, z = len(values), 1.959963984540054
     p = math.fsum(values) / n
     middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -203,8 +196,7 @@ def novelty_of(held_out: HeldOut, false_alarms: float = 0.05) -> Novelty:
     return Novelty(float(distances[rank - 1]), false_alarms, n)
 
 
-SPREAD = 1.5
-"""Standard deviation of the logarithm of a temperature, before anything was seen."""
+SPREAD = 1.5  # standard deviation of the logarithm of a temperature, before anything was seen
 
 _LOWEST, _HIGHEST = math.log(1e-3), math.log(1e3)
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -271,8 +263,7 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> 
     return float(gap.abs().sum() / len(labels))
 
 
-FALSE_ALARMS = 0.05
-"""Share of pictures of the classes that may be called unknown."""
+FALSE_ALARMS = 0.05  # share of pictures of the classes that may be called unknown
 
 
 class Sureness(NamedTuple):
@@ -334,26 +325,17 @@ def sureness_of(
     )
 
 
-MOST = 10
-"""Names that are enumerated."""
+MOST = 10  # names that are enumerated
 
 
 def enumerate_names(names: Sequence[Any]) -> str:
-    """Names with commas, and how many more there are.
-
-    >>> enumerate_names(["ant", "bee"])
-    'ant, bee'
-    """
+    """Names with commas, and how many more there are."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(map(str, names[:MOST])) + more
 
 
 def covers(expected: Mapping[str, Any]) -> str:
-    """Which pictures it is about: those drawn as the examples were, of classes that were tested.
-
-    >>> covers({"examples": 20, "by_class": {"bee": {}}, "untested": ["ant"]}).partition("; ")[2]
-    'not tested, for want of a second picture: ant'
-    """
+    """Which pictures it is about: those drawn as the examples were, of classes that were tested."""
     words = f"on new pictures drawn as the {expected['examples']} examples were"
     untested, tested = expected["untested"], len(expected["by_class"])
     if not untested:
@@ -363,11 +345,7 @@ def covers(expected: Mapping[str, Any]) -> str:
 
 
 def copies_lines(copies: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning for each of the first groups of copies, and how many more there are.
-
-    >>> copies_lines([{"label": "ant", "examples": ["1.jpg", "2.jpg"]}])
-    ['warning: 2 examples of ant look like copies of one picture, and count as one: 1.jpg, 2.jpg']
-    """
+    """A warning for each of the first groups of copies, and how many more there are."""
     lines = [
         f"warning: {len(row['examples'])} examples of {row['label']} look like copies of one picture, and "
         f"count as one: {enumerate_names(row['examples'])}"

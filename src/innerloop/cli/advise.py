@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,9 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from innerloop.cli.options import Cluster, Jobs, Json, Keys, Page, Quiet, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, table, table_of_keys, write, write_part
+from innerloop.cli.output import (
+    Result,
+    carry_out,
+    score_value,
+    table,
+    table_of_keys,
+    typed_argv,
+    write,
+    write_part,
+)
 from innerloop.core.files import write_text_atomic
-from innerloop.core.formatting import duration, score_text
+from innerloop.core.formatting import duration
 from innerloop.runs.pages import check_page
 
 if TYPE_CHECKING:
@@ -76,9 +84,9 @@ def advise(
         asked = read_advise(source, given, trust=trust)
         from innerloop.choose.advisor import give_advice
 
-        argv = ["innerloop", *sys.argv[1:]]
+        argv, show = typed_argv(), not quiet
         result = as_result(
-            give_advice(asked, workers=jobs, cluster=cluster, argv=argv, show=not quiet, started=began)
+            give_advice(asked, workers=jobs, cluster=cluster, argv=argv, show=show, started=began)
         )
         if page is None:
             return result
@@ -118,7 +126,7 @@ def render(result: Result) -> None:
 def _table(result: Result) -> None:
     rows, name = [], result["score"]
     for row in result["pilot"]:
-        value = score_text(name, row[name], row["ci95"]).removeprefix(f"{name} ")
+        value = score_value(name, row[name], row["ci95"])
         cost = "" if row["cost"] is None else duration(round(row["cost"]))
         tasks = f"{row['episodes']}{'' if row['fresh'] else ' (earlier)'}"
         rows.append((row["method"], value, tasks, row["steps"] or "", cost))

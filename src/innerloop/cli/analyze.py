@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from innerloop.cli.analyses import ANALYSES, Analysis, find
 from innerloop.cli.options import Json, Keys, Page, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, say, table_of_keys, write
+from innerloop.cli.output import Result, carry_out, say, table_of_keys, typed_argv, write
 from innerloop.core.errors import Problems, UserError
 from innerloop.runs.pages import check_page
 
@@ -187,7 +186,7 @@ def _save(
 
     run = create_run(Path("runs"), f"analyze-{kind}", int(getattr(settings, "seed", 0)))
     about = {"kind": "analyze", "analysis": kind, "started": started}
-    start_manifest(run, ["innerloop", *sys.argv[1:]], json_line(result["settings"]), about)
+    start_manifest(run, typed_argv(), json_line(result["settings"]), about)
     names: list[str] = []
     if figures:
         from innerloop.report.plots.style import write_figures
@@ -213,18 +212,12 @@ def _keys(settings: FlatSettings, recipe: str | None) -> list[dict[str, str]]:
     def typed(value: Any) -> str:
         return "inf" if value == float("inf") else show(value).strip("'")
 
-    rows = [
-        {
-            "key": row["key"],
-            "value": typed(getattr(settings, row["key"])),
-            "default": typed(row["default"]),
-            "meaning": row["meaning"],
-        }
-        for row in describe(type(settings))
-    ]
     about = "whose tasks were looked at"
-    first = [{"key": "recipe", "value": recipe, "default": "none", "meaning": about}] if recipe else []
-    return [*first, *rows]
+    rows = [("recipe", recipe, "none", about)] if recipe else []
+    for row in describe(type(settings)):
+        key = row["key"]
+        rows.append((key, typed(getattr(settings, key)), typed(row["default"]), row["meaning"]))
+    return [dict(zip(("key", "value", "default", "meaning"), row, strict=True)) for row in rows]
 
 
 def _render(kind: str, result: Result, text: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from innerloop.cli.options import Json, Quiet
+from innerloop.cli.options import Json, Quiet, help_text
 from innerloop.cli.output import Result, carry_out, pairs, say, table, write
 from innerloop.core.errors import spelling
 from innerloop.core.paths import user_path
@@ -44,9 +44,8 @@ Out = Annotated[
 ]
 
 
-@app.command("ls", help="List the datasets: what they are, whether they are here, their terms.")
 def ls(json: Json = False) -> None:
-    """The catalogue, and the datasets of the user's own."""
+    """List the datasets: what they are, whether they are here, their terms."""
 
     def work() -> Result:
         """Lists what there is."""
@@ -58,25 +57,6 @@ def ls(json: Json = False) -> None:
     carry_out(json, work, _render_list)
 
 
-_GET = """Fetch a dataset, or adopt your copy of it.
-
-\b
-Examples:
-  innerloop data get omniglot
-  innerloop data get omniglot --from images_background.zip --from images_evaluation.zip
-  innerloop data get cifar-fs --from cifar-100-python.tar.gz
-  innerloop data get my-birds --from pictures/        (one folder per class)
-  innerloop data get sketches --from sketches.npz     (arrays images and labels)
-
-The archive's checksum is compared where one is published, its content always. It is converted once; the
-archive is not needed afterwards. Data is kept in $INNERLOOP_DATA, by default the user's cache folder.
-
-\b
-JSON: name, classes, images, content_sha256, status, origin, licence, folder, already.
-"""
-
-
-@app.command("get", help=_GET)
 def get(
     name: Name,
     archives: From = None,
@@ -87,7 +67,22 @@ def get(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download or adopt."""
+    r"""Fetch a dataset, or adopt your copy of it.
+
+    \b
+    Examples:
+      innerloop data get omniglot
+      innerloop data get omniglot --from images_background.zip --from images_evaluation.zip
+      innerloop data get cifar-fs --from cifar-100-python.tar.gz
+      innerloop data get my-birds --from pictures/        (one folder per class)
+      innerloop data get sketches --from sketches.npz     (arrays images and labels)
+
+    The archive's checksum is compared where one is published, its content always. It is converted once; the
+    archive is not needed afterwards. Data is kept in $INNERLOOP_DATA, by default the user's cache folder.
+
+    \b
+    JSON: name, classes, images, content_sha256, status, origin, licence, folder, already.
+    """
 
     def work() -> Result:
         """Fetches or adopts the dataset."""
@@ -103,16 +98,12 @@ def get(
     carry_out(json, work, _render_got)
 
 
-_CHECK = """Read every pixel of a dataset again and compare it with what it should be.
-
-\b
-JSON: name, classes, images, content_sha256, content_known, status, ok.
-"""
-
-
-@app.command("check", help=_CHECK)
 def check(name: Name, json: Json = False) -> None:
-    """Verify a stored dataset."""
+    r"""Read every pixel of a dataset again and compare it with what it should be.
+
+    \b
+    JSON: name, classes, images, content_sha256, content_known, status, ok.
+    """
 
     def work() -> Result:
         """Compares the dataset with its hashes."""
@@ -123,20 +114,6 @@ def check(name: Name, json: Json = False) -> None:
     carry_out(json, work, _render_checked)
 
 
-_INSPECT = """Count the classes and pictures of every split, and draw a sheet of some of them.
-
-\b
-Examples:
-  innerloop data inspect omniglot --splits alphabet
-  innerloop data inspect pictures/ --out sheet.png
-
-\b
-JSON: name, classes, images, shape, content_sha256, splits (split, classes, images, smallest, largest),
-per_class, sheet.
-"""
-
-
-@app.command("inspect", help=_INSPECT)
 def inspect(
     name: Given,
     splits: Splits = None,
@@ -146,7 +123,17 @@ def inspect(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Look at a dataset."""
+    r"""Count the classes and pictures of every split, and draw a sheet of some of them.
+
+    \b
+    Examples:
+      innerloop data inspect omniglot --splits alphabet
+      innerloop data inspect pictures/ --out sheet.png
+
+    \b
+    JSON: name, classes, images, shape, content_sha256, splits (split, classes, images, smallest, largest),
+    per_class, sheet.
+    """
 
     def work() -> Result:
         """Opens the dataset, and draws a sheet of it."""
@@ -189,6 +176,10 @@ def _progress(show: bool) -> Iterator[Callable[[str, int, int], None]]:
         if drawn:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+for _verb in (ls, get, check, inspect):
+    app.command(help=help_text(_verb))(_verb)
 
 
 def _render_list(result: Result) -> None:
@@ -236,8 +227,9 @@ def _render_inspected(result: Result) -> None:
     what = f"{result['images']:,} pictures of {result['classes']} classes, {height}×{width}"
     write(f"{result['name']}: {what}, {'grey' if channels == 1 else 'colour'}")
     rows = [
-        (part["split"], part["classes"], f"{part['images']:,}", _range(part["smallest"], part["largest"]))
+        (part["split"], part["classes"], f"{part['images']:,}", " to ".join(map(str, dict.fromkeys(ends))))
         for part in result["splits"]
+        for ends in [(part["smallest"], part["largest"])]
     ]
     table("splits", ("split", "classes", "pictures", "per class"), rows, right=("classes", "pictures"))
     counts = result["per_class"]
@@ -247,7 +239,3 @@ def _render_inspected(result: Result) -> None:
         title = "classes" if len(ordered) <= 40 else "smallest classes (--json lists all)"
         table(title, ("class", "pictures"), shown, right=("pictures",))
     write(f"sheet: {result['sheet']}")
-
-
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from innerloop.cli.options import Json, Quiet
-from innerloop.cli.output import Result, carry_out, say, write
+from innerloop.cli.output import Result, carry_out, say, typed_argv, write
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import score_text
 
@@ -18,13 +17,11 @@ if TYPE_CHECKING:
 
 FOLDER = "innerloop-demo"
 BUDGET = "45s"
-SECONDS = 30.0
-"""Of training, for each of the two runs."""
+SECONDS = 30.0  # of training, for each of the two runs
 LEAST_STEPS = 50
 TASKS = 200
 WHAT = "glyphs"
-METHODS = ""
-"""Those that race; all if empty, without those that are too slow for the budget."""
+METHODS = ""  # those that race; all if empty, without those that are too slow for the budget
 
 
 def demo(json: Json = False, quiet: Quiet = False) -> None:
@@ -41,11 +38,7 @@ def demo(json: Json = False, quiet: Quiet = False) -> None:
 
 
 def run_demo(show: bool) -> Result:
-    """Asks for advice, trains two methods and writes the page.
-
-    Args:
-        show: whether to show progress on standard error.
-    """
+    """Asks for advice, trains two methods and writes the page."""
     started = time.perf_counter()
     if show:
         say("letters of made-up alphabets: which method learns new ones from five examples each?")
@@ -56,8 +49,7 @@ def run_demo(show: bool) -> Result:
     from innerloop.report.read_run import load_run
 
     methods = _two(advice)
-    argv = ["innerloop", *sys.argv[1:]]
-    results = [train(_short(row), argv=argv, progress=show) for row in methods]
+    results = [train(_short(row), argv=typed_argv(), progress=show) for row in methods]
     runs = [result.run for result in results]
     page = write_report(runs, Path(FOLDER) / "report.html")
     first, second = (result.evaluation for result in results)
@@ -84,7 +76,7 @@ def _give_advice(show: bool) -> Advice:
     items = [f"budget={BUDGET}", "backbone=none", f"run.folder={FOLDER}"]
     items += [f"methods=[{METHODS}]"] if METHODS else []
     asked = read_advise(WHAT, items)
-    return give_advice(asked, argv=["innerloop", *sys.argv[1:]], show=show)
+    return give_advice(asked, argv=typed_argv(), show=show)
 
 
 def _two(advice: Advice) -> list[Row]:
@@ -107,24 +99,21 @@ def _short(row: Row) -> Recipe:
     asked = read_advise(WHAT, [f"methods=[{row.method}]", "backbone=none", f"run.folder={FOLDER}"])
     whole: dict[str, Any] = pose_advice(asked).entrants[0].recipe.model_dump(exclude_none=True)
     steps = max(LEAST_STEPS, int(SECONDS / (row.step_seconds or SECONDS)))
-    whole["name"] = f"{WHAT}-{row.method}"
     steps = min(steps, whole["outer"]["steps"])
-    whole["outer"] = {**whole["outer"], "steps": steps}
-    whole["eval"] = {**whole["eval"], "episodes": TASKS, "every": steps, "curve": False}
-    return make_recipe(whole)
+    whole["outer"] |= {"steps": steps}
+    whole["eval"] |= {"episodes": TASKS, "every": steps, "curve": False}
+    return make_recipe({**whole, "name": f"{WHAT}-{row.method}"})
 
 
 def _render(result: Result) -> None:
     other, protocol = result["other"], result["protocol"]
-    tasks = (
-        f"{protocol.get('ways')}-way {protocol.get('shots')}-shot tasks of letters that were not trained on"
-    )
-    write(f"{TASKS} {tasks}, 95 % CI:")
+    kind = f"{protocol.get('ways')}-way {protocol.get('shots')}-shot"
+    write(f"{TASKS} {kind} tasks of letters that were not trained on, 95 % CI:")
     width = max(len(result["method"]), len(other["method"]))
     advised = "  (advised)" if result["advice"]["method"] == result["method"] else ""
-    first = score_text("accuracy", result["accuracy"], result["ci95"])
-    write(f"  {result['method']:<{width}}  {first}{advised}")
-    write(f"  {other['method']:<{width}}  {score_text('accuracy', other['accuracy'], other['ci95'])}")
+    for one, mark in ((result, advised), (other, "")):
+        score = score_text("accuracy", one["accuracy"], one["ci95"])
+        write(f"  {one['method']:<{width}}  {score}{mark}")
     for one in result["baselines"]:
         write(f"  {one['words']}: {score_text('accuracy', one['mean'], one['ci95'])}")
     write(f"\nThe page: {result['report']}  ({result['seconds']:.0f} s)")
@@ -134,17 +123,7 @@ def _render(result: Result) -> None:
 
 
 def conclusion(result: Result) -> str:
-    """What the two trainings have shown, in a sentence: whether the race was right, and whether to train.
-
-    >>> baseline = {"words": "nearest mean of pixels", "mean": 0.4, "gain": 0.41, "gain_ci95": 0.03}
-    >>> lead = {"mean": 0.02, "ci95": 0.01}
-    >>> told = {"method": "protonet", "other": {"method": "r2d2"}, "lead": lead, "baselines": [baseline]}
-    >>> ranked, _, beside = conclusion(told).partition("; ")
-    >>> ranked
-    'Learnt: protonet, first in the race, is 2.0 ± 1.0 points better than r2d2 after training'
-    >>> beside
-    'it is 41.0 ± 3.0 points better than the best without training (nearest mean of pixels).'
-    """
+    """What the two trainings have shown, in a sentence: whether the race was right, and whether to train."""
     first, other, lead = result["method"], result["other"]["method"], result["lead"]
     if lead is None or abs(lead["mean"]) <= lead["ci95"]:
         ranked = f"cannot be told apart from {other}, the second, after training"

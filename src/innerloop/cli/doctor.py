@@ -50,10 +50,16 @@ def doctor(
 def examine(build: bool = False) -> Result:
     """Everything the doctor sees, with tips."""
     from innerloop.core.resources import available_cores
+    from innerloop.runs.manifest import version_of
 
+    named = ("torch", "numpy", "scikit-learn", "pydantic", "safetensors")
     torch = _torch()
     report: Result = {
-        "versions": {"innerloop": __version__, "python": platform.python_version(), **_versions()},
+        "versions": {
+            "innerloop": __version__,
+            "python": platform.python_version(),
+            **{name: version_of(name) for name in named},
+        },
         "platform": platform.platform(),
         "executable": sys.executable,
         "cores": available_cores(),
@@ -62,22 +68,10 @@ def examine(build: bool = False) -> Result:
         "compiler": _compiler(torch),
         "trials": _trials(torch, build),
         "torch": torch,
-        "extras": {name: _installed(packages) for name, packages in EXTRAS.items()},
+        "extras": {name: all(map(version_of, packages)) for name, packages in EXTRAS.items()},
         "data": _data(),
     }
     return {**report, "tips": _tips(report)}
-
-
-def _versions() -> dict[str, str | None]:
-    from innerloop.runs.manifest import version_of
-
-    return {name: version_of(name) for name in ("torch", "numpy", "scikit-learn", "pydantic", "safetensors")}
-
-
-def _installed(packages: tuple[str, ...]) -> bool:
-    from innerloop.runs.manifest import version_of
-
-    return all(version_of(package) for package in packages)
 
 
 def _torch() -> dict[str, Any]:
@@ -160,7 +154,11 @@ def _tips(setup: Result) -> list[str]:
         tips.append(
             "no C++ compiler: with g++ or clang++, run.compile makes small models several times faster."
         )
-    tips += _trial_tips(setup)
+    compiler, bfloat16 = (setup["trials"].get(name, {"works": True}) for name in ("compiler", "bfloat16"))
+    if setup["compiler"] is not None and not compiler["works"]:
+        tips.append(f"{compiler['reason']}: run.compile=full is refused; name another in $CXX.")
+    if not bfloat16["works"]:
+        tips.append(f"{bfloat16['reason']} here: run.bfloat16=true is refused, and float32 is used.")
     if setup["threads"] and setup["threads"] < setup["cores"]:
         tips.append(f"torch uses {setup['threads']} of {setup['cores']} cores: is OMP_NUM_THREADS set?")
     if not setup["extras"]["peers"]:
@@ -171,16 +169,6 @@ def _tips(setup: Result) -> list[str]:
         tips.append(f"{setup['data']['folder']} cannot be written: set INNERLOOP_DATA to a folder of yours.")
     if setup["data"]["free_gb"] < LITTLE_DISK:
         tips.append(f"only {setup['data']['free_gb']} GB are free for data in {setup['data']['folder']}.")
-    return tips
-
-
-def _trial_tips(setup: Result) -> list[str]:
-    compiler, bfloat16 = (setup["trials"].get(name, {"works": True}) for name in ("compiler", "bfloat16"))
-    tips = []
-    if setup["compiler"] is not None and not compiler["works"]:
-        tips.append(f"{compiler['reason']}: run.compile=full is refused; name another in $CXX.")
-    if not bfloat16["works"]:
-        tips.append(f"{bfloat16['reason']} here: run.bfloat16=true is refused, and float32 is used.")
     return tips
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from innerloop.cli.launch import start_ranks
 from innerloop.cli.options import Backbone, Json, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, say, write
+from innerloop.cli.output import Result, carry_out, say, typed_argv, write
 from innerloop.cli.train import render_evaluation
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import difference_text, score_text
@@ -113,14 +112,13 @@ def _judged_backbone(backbone: str, against: str | None, words: list[str], trust
     backbone_recipe(backbone, given, None if other is None else look_at(other))  # mistakes are told at once
     for line in said:
         say(line)
-    argv = ["innerloop", *sys.argv[1:]]
     if other is not None:
         from innerloop.experiment.run_evaluation import compare_backbone
 
-        return compare_backbone(backbone, other, given, argv=argv, trust=trust).as_dict()
+        return compare_backbone(backbone, other, given, argv=typed_argv(), trust=trust).as_dict()
     from innerloop.experiment.backbone_run import judge_backbone
 
-    outcome = judge_backbone(backbone, given, argv=argv).as_dict()
+    outcome = judge_backbone(backbone, given, argv=typed_argv()).as_dict()
     return {**outcome["metrics"], "run": outcome["run"]}
 
 

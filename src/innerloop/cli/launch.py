@@ -26,29 +26,20 @@ from innerloop.core.files import json_line
 from innerloop.core.ranks import ATTEMPT, JOB, LOST, STORE, LostRankError, Rank
 from innerloop.core.resources import available_cores
 
-RESTARTS = 3
-"""How often lost ranks are started again before the command gives up."""
+RESTARTS = 3  # how often lost ranks are started again before the command gives up
 
 GRACE = 30.0  # seconds for ranks to notice that another one is gone, to save, and to end
 POLL = 0.1
 
 
 def launch(arguments: list[str], ranks: int, restarts: int = RESTARTS) -> int:
-    """Runs the command on this many ranks of this machine; returns its exit code.
-
-    A rank that is killed, or that does not answer, ends this attempt; the next goes on from the last
-    checkpoint. Signals go to rank 0, which saves and stops.
-
-    Args:
-        arguments: the command without its name.
-        ranks: how many processes.
-        restarts: how often to try again.
-    """
+    """Runs the command on this many ranks of this machine; returns its exit code."""
+    # a rank that is killed or does not answer ends this attempt; the next goes on from the last checkpoint
     code = LOST
     with tempfile.TemporaryDirectory(prefix="innerloop-ranks-") as folder:
         for attempt in range(restarts + 1):
             code, stopped = _attempt(arguments, ranks, Path(folder), attempt)
-            if stopped or not _lost(code):
+            if stopped or not (code == LOST or code < 0):  # of rank 0: a rank is gone, perhaps itself
                 return code
             if attempt < restarts:
                 say(
@@ -59,11 +50,6 @@ def launch(arguments: list[str], ranks: int, restarts: int = RESTARTS) -> int:
     if "--json" in arguments:
         write(json_line({"error": problem, "exit_code": LOST}))
     return LOST
-
-
-def _lost(code: int) -> bool:
-    """Whether rank 0 ended because a rank is gone, perhaps itself."""
-    return code == LOST or code < 0
 
 
 def _attempt(arguments: list[str], ranks: int, folder: Path, attempt: int) -> tuple[int, bool]:
@@ -147,13 +133,7 @@ _COMMAND: list[str] = []  # what it carries out, without its name
 
 
 def as_rank(here: Rank, given: list[str], run: Callable[[list[str]], int]) -> int:
-    """Carries out a command among other ranks: rank 0 does what it says, and the others do their share.
-
-    Args:
-        here: of this process.
-        given: the command without its name.
-        run: carries out a command, and returns its exit code.
-    """
+    """Carries out a command among other ranks: rank 0 does what it says, and the others do their share."""
     if not given or given[0] not in RANKED:
         return 0 if here.rank else run(given)
     from innerloop.experiment.fitting import carry_out
@@ -209,14 +189,7 @@ def typed_command() -> str:
 
 
 def start_ranks(read: Callable[[], int]) -> None:
-    """Where a recipe asks for ranks and this process is none, starts them, and ends with their exit code.
-
-    Args:
-        read: reads ``run.ranks``; a recipe that cannot be read is reported where it is needed.
-
-    Raises:
-        UserError: ``torchrun`` started another number.
-    """
+    """Where a recipe asks for ranks and this process is none, starts them, and ends with their exit code."""
     wanted = 1
     with contextlib.suppress(UserError):
         wanted = read()

@@ -16,8 +16,7 @@ from innerloop.runs.manifest import actual_status
 
 SECTIONS = ("recipes", "runs", "benchmarks")
 NEWEST = 10
-WIDE = 120
-"""Columns from which a line has room for what a recipe shows."""
+WIDE = 120  # columns from which a line has room for what a recipe shows
 What = Annotated[
     str | None, typer.Argument(metavar="[WHAT]", help="recipes, runs or benchmarks; all of them if omitted.")
 ]
@@ -41,12 +40,15 @@ def ls(what: What = None, show_all: All = False, json: Json = False) -> None:
         """Gathers the sections that are asked for."""
         if what is not None and what not in SECTIONS:
             raise UserError(f"ls knows {', '.join(SECTIONS)}, not '{what}'{did_you_mean(what, SECTIONS)}.")
+        from innerloop.runs.directory import list_runs
+
+        first = None if show_all or json else -NEWEST
         wanted = SECTIONS if what is None else (what,)
         listed: Result = {}
         if "recipes" in wanted:
             listed["recipes"] = _recipes()
         if "runs" in wanted:
-            listed["runs"] = _runs(Path("runs"), None if show_all or json else NEWEST)
+            listed["runs"] = [run_row(run) for run in list_runs(Path("runs"))[first:]]
         if "benchmarks" in wanted:
             listed["benchmarks"] = [
                 {"name": name, "description": one.what} for name, one in benchmarks().items()
@@ -61,13 +63,6 @@ def _recipes() -> list[dict[str, Any]]:
 
     keys = ("name", "description", "dataset", "method", "minutes")
     return [{key: getattr(recipe, key) for key in keys} for recipe in shipped_recipes()]
-
-
-def _runs(folder: Path, newest: int | None) -> list[dict[str, Any]]:
-    from innerloop.runs.directory import list_runs
-
-    runs = list_runs(folder)
-    return [run_row(run) for run in (runs if newest is None else runs[-newest:])]
 
 
 def run_row(path: Path) -> dict[str, Any]:
@@ -132,11 +127,7 @@ def _render(result: Result) -> None:
 
 
 def _takes(minutes: float | None) -> str:
-    """How long, to two digits.
-
-    >>> _takes(77.7), _takes(0.2), _takes(None)
-    ('1 h 18 min', '12 s', '')
-    """
+    """How long, to two digits."""
     return "" if minutes is None else duration(60 * float(f"{minutes:.2g}"))
 
 

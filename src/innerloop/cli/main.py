@@ -7,7 +7,6 @@ interrupted.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import sys
 import traceback
@@ -35,7 +34,7 @@ from innerloop.cli import (
     train,
 )
 from innerloop.cli.launch import as_rank, note_command
-from innerloop.cli.options import LENIENT
+from innerloop.cli.options import LENIENT, help_text
 from innerloop.cli.output import say, show_all_characters, write, write_json
 from innerloop.cli.studies import STUDIES, study_verb
 from innerloop.core.child_processes import watch_parent
@@ -91,13 +90,8 @@ VERBS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
 }
 
 
-def _help(function: Callable[..., None]) -> str:
-    """A docstring as help, with the character that keeps the line breaks of a paragraph."""
-    return (inspect.getdoc(function) or "").replace("\\b\n", "\b\n")
-
-
 def _register(name: str, function: Callable[..., None]) -> None:
-    app.command(name, context_settings=VERBS[name][1], help=_help(function))(function)
+    app.command(name, context_settings=VERBS[name][1], help=help_text(function))(function)
 
 
 for _name, (_function, _) in VERBS.items():
@@ -132,16 +126,12 @@ def main(arguments: list[str] | None = None) -> int:
     interrupt_on_signals()
     watch_parent()
     if given and given[0] in LABOUR:
-        _keep_pages()
+        from innerloop.core.resources import keep_freed_memory
+
+        # a step on pictures else spends a tenth of its time on pages that the last one gave back
+        keep_freed_memory()
     here = take_rank()
     return _run(given) if here is None else as_rank(here, given, _run)
-
-
-def _keep_pages() -> None:
-    """A step on pictures else spends a tenth of its time on pages that the last one gave back."""
-    from innerloop.core.resources import keep_freed_memory
-
-    keep_freed_memory()
 
 
 def _run(given: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -76,6 +77,12 @@ UnsureBelow = Annotated[
     ),
 ]
 
+
+def help_text(verb: Callable[..., None]) -> str:
+    """A docstring as help, with the character that keeps the line breaks of a paragraph."""
+    return (inspect.getdoc(verb) or "").replace("\\b\n", "\b\n")
+
+
 # settings such as --steps 5 reach our own message instead of the parser's
 LENIENT = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
 
@@ -102,21 +109,7 @@ def check_settings(
     verb: Callable[..., None],
     problems: Callable[[list[str]], object] = _check_recipe_settings,
 ) -> list[str]:
-    """The settings as a list; misspelt options among them are named as such, with what else is wrong.
-
-    Args:
-        settings: as typed.
-        verb: whose settings these are.
-        problems: raises for what is wrong with the other settings; called only if an option is misspelt.
-
-    >>> def verb(json: Json = False, page: Page = None) -> None: ...
-    >>> check_settings(["--jsn"], verb)
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: there is no option --jsn (did you mean '--json'?)
-    >>> check_settings(["page=a.html"], verb)
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: 'page' is an option: write --page a.html
-    """
+    """The settings as a list; misspelt options among them are named as such, with what else is wrong."""
     given, options = list(settings or []), options_of(verb)
     dashed = [item for item in given if item.startswith("-")]
     close = {item: difflib.get_close_matches(item, options, n=1, cutoff=0.75) for item in dashed}

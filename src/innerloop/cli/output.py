@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from innerloop.core.files import json_line
-from innerloop.core.formatting import visible_text
+from innerloop.core.formatting import score_text, visible_text
 from innerloop.core.stderr import tell
 
 if TYPE_CHECKING:
@@ -21,20 +21,13 @@ if TYPE_CHECKING:
 Result = dict[str, Any]
 PIPE_WIDTH = 160  # columns of a table that does not go to a terminal, where nobody can see it wrap
 LONGEST = 100_000  # characters of a text: names in files may be of any length
-TEXT_WIDTH = 94
-"""Sentences are broken here at the latest: longer lines are hard to follow."""
+TEXT_WIDTH = 94  # sentences are broken here at the latest: longer lines are hard to follow
 TOGETHER, HOLDS = re.compile(r"\d (?:± [\d.]+(?: %)?|%|s\b|ms\b|min\b)|`[^`]*`"), "\u00a0"
 """Numbers with their units, and commands: no line ends within them."""
 
 
 def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Result], None]) -> Result:
-    """Do the work, then print its result: one line of JSON, or what ``render`` makes of it for people.
-
-    Args:
-        as_json: whether the result is printed as JSON.
-        work: gives the result; what it prints goes to standard error if that is so.
-        render: prints the result for people.
-    """
+    """Do the work, then print its result: one line of JSON, or what ``render`` makes of it for people."""
     with _stdout_to_stderr() if as_json else contextlib.nullcontext():
         result = work()
     if as_json:
@@ -44,6 +37,11 @@ def carry_out(as_json: bool, work: Callable[[], Result], render: Callable[[Resul
     return result
 
 
+def typed_argv() -> list[str]:
+    """The command of this process, as its runs keep it."""
+    return ["innerloop", *sys.argv[1:]]
+
+
 def write(text: str) -> None:
     """A line on standard output; what would steer a terminal is escaped, enormous names are shortened."""
     sys.stdout.write(visible_text(text, LONGEST).rstrip("\n") + "\n")
@@ -51,12 +49,7 @@ def write(text: str) -> None:
 
 
 def write_part(title: str, sentences: Iterable[str]) -> None:
-    """A title and what belongs to it, indented, broken to the width of the terminal; one mark per sentence.
-
-    Args:
-        title: a few words.
-        sentences: what is told under it; nothing is written if there are none.
-    """
+    """A title and its sentences, indented, broken to the width of the terminal; nothing if there are none."""
     told = [sentence for sentence in sentences if sentence]
     if not told:
         return
@@ -101,17 +94,15 @@ def console() -> Console:
     return Console(file=sys.stdout, highlight=False, markup=False, width=width)
 
 
+def score_value(score: str, mean: float | None, ci95: float | None) -> str:
+    """A score without its name, for a column that has it."""
+    return score_text(score, mean, ci95).removeprefix(f"{score} ")
+
+
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()
 ) -> None:
-    """Print a table; ``right`` names the columns of numbers.
-
-    Args:
-        title: above the table.
-        columns: their names.
-        rows: their cells, printed by ``str``.
-        right: names of the columns of numbers.
-    """
+    """Print a table; ``right`` names the columns of numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

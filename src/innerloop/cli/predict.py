@@ -106,7 +106,7 @@ def predict(
         place = None if network is None else place_of(network, support)
         from innerloop.classify.predict import OutputFiles, predict_pictures
 
-        files = {"save": save, "csv": csv, "page": page}
+        wanted = OutputFiles(*(None if file is None else user_path(file) for file in (save, csv, page)))
         return predict_pictures(
             place,
             None if support is None else user_path(support),
@@ -115,9 +115,7 @@ def predict(
             unsure_below,
             trust=trust,
             backbone=backbone,
-            wanted=OutputFiles(
-                **{name: None if file is None else user_path(file) for name, file in files.items()}
-            ),
+            wanted=wanted,
             truth=truth,
             command=typed_command(),
             say=None if quiet else say,
@@ -138,12 +136,7 @@ def names_a_model(word: str) -> bool:
 
 
 def place_of(network: str, support: Path | None) -> Path:
-    """The run or the file that is meant.
-
-    Args:
-        network: as typed.
-        support: a folder of examples; a run knows no classes without one.
-    """
+    """The run or the file that is meant; a run knows no classes without a folder of examples."""
     from innerloop.classify.model_path import find_model
 
     place = find_model(network)
@@ -155,8 +148,7 @@ def place_of(network: str, support: Path | None) -> Path:
     return place
 
 
-SHOWN = 5
-"""Classes that the score by folders names, the worst ones."""
+SHOWN = 5  # classes that the score by folders names, the worst ones
 LONGEST = 300
 """Characters of a class on a terminal; no folder's has as many, one in a saved model may have millions."""
 NAMING = ("classes", "support", "expected", "copies", "truth")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated
 
 import typer
 
 from innerloop.cli.options import Cluster, Jobs, Json, Keys, Quiet, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, table, table_of_keys, write
-from innerloop.core.formatting import duration, score_text
+from innerloop.cli.output import Result, carry_out, score_value, table, table_of_keys, typed_argv, write
+from innerloop.core.formatting import duration
 
 Source = Annotated[
     str,
@@ -75,7 +74,7 @@ def search(
         if keys:
             return {"keys": search_keys(validate, given)}
         asked = read_search(source, given, validate=validate, trust=trust)
-        argv = ["innerloop", *sys.argv[1:]]
+        argv = typed_argv()
         from innerloop.choose.network_search import search_networks
 
         return search_networks(
@@ -122,7 +121,7 @@ def _render_race(result: Result) -> None:
     rows = []
     for entry in result["shortlist"]:
         scores = " ".join(f"{name}={value:.4g}" for name, value in entry["scores"].items())
-        reached = score_text("accuracy", entry["accuracy"], entry["ci95"]).removeprefix("accuracy ")
+        reached = score_value("accuracy", entry["accuracy"], entry["ci95"])
         name = f"{entry['name']}{' *' if entry['chosen'] else ''}"
         rows.append((name, scores, entry["parameters"], entry["rungs"][-1]["steps"], reached))
     protocol = result["protocol"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from operator import attrgetter
 from typing import Annotated, Any
 
 import typer
@@ -81,20 +82,18 @@ def _settings(name: str, given: list[str]) -> list[dict[str, Any]]:
     from innerloop.experiment.recipe.schema import absent
 
     typed = read_recipe(name, given)
-    rows, lacks = [], absent(typed, known_settings())
-    for key, field in known_settings().items():
-        section, _, leaf = key.rpartition(".")
-        rows.append(
-            {
-                "key": key,
-                "takes": allowed(field),
-                "default": field.default,
-                "value": getattr(getattr(typed, section), leaf) if section else getattr(typed, leaf),
-                "description": field.description,
-                "unread": lacks[key][1] if key in lacks else None,
-            }
-        )
-    return rows
+    lacks = absent(typed, known_settings())
+    return [
+        {
+            "key": key,
+            "takes": allowed(field),
+            "default": field.default,
+            "value": attrgetter(key)(typed),
+            "description": field.description,
+            "unread": lacks[key][1] if key in lacks else None,
+        }
+        for key, field in known_settings().items()
+    ]
 
 
 def _run(name: str, given: list[str]) -> Result:

@@ -26,11 +26,7 @@ STUDIES = {"reproduce": reproduce, "bench": bench}
 
 @functools.cache
 def study_verb(name: str) -> Callable[..., None]:
-    """The verb itself.
-
-    Raises:
-        UserError: the studies are not installed.
-    """
+    """The verb itself; refused where the studies are not installed."""
     for point in entry_points(group=GROUP, name=name):
         verb: Callable[..., None] = point.load()
         return verb

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from innerloop.cli.options import Cluster, Jobs, Json, Quiet, RecipeName, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, table, write
+from innerloop.cli.output import Result, carry_out, score_value, table, write
 from innerloop.core.formatting import difference_text, score_text
 
 Trials = Annotated[
@@ -105,15 +105,12 @@ def _render(result: Result) -> None:
     title = f"{order}, judged by: {'; '.join(judged)}" if judged else order
     columns = ("settings", *(("validation",) if drawn else ()), "score", "95 % interval over")
     table(title, (*columns, "paired difference to the best"), rows)
-    for note in result["notes"] if "report" in result else ():
-        write(f"note: {note}")
-    if "report" in result:
-        write(f"{len(result['runs'])} runs in {result['folder']}")
-        write(f"page: {result['report']}")
+    runs = f"{len(result['runs'])} runs in {result['folder']}"
+    if "report" not in result:
+        write(f"{runs}; `innerloop report` with their paths compares them")
         return
-    write(
-        f"{len(result['runs'])} runs in {result['folder']}; `innerloop report` with their paths compares them"
-    )
+    for line in [*(f"note: {note}" for note in result["notes"]), runs, f"page: {result['report']}"]:
+        write(line)
 
 
 def _settings(settings: dict[str, Any], drawn: bool) -> str:
@@ -123,6 +120,4 @@ def _settings(settings: dict[str, Any], drawn: bool) -> str:
 
 
 def _validation(row: dict[str, Any]) -> str:
-    if row["validation"] is None:
-        return ""
-    return score_text(row["score"], row["validation"], None).removeprefix(f"{row['score']} ")
+    return "" if row["validation"] is None else score_value(row["score"], row["validation"], None)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from innerloop.cli.launch import start_ranks
 from innerloop.cli.options import Json, Quiet, RecipeName, Settings, Trust, check_settings
-from innerloop.cli.output import Result, carry_out, pairs, write
-from innerloop.core.formatting import score_text
+from innerloop.cli.output import Result, carry_out, pairs, score_value, typed_argv, write
 from innerloop.experiment.recipe.library import read_recipe
 
 
@@ -53,8 +50,7 @@ def train(
         notes = unread(typed, sorted(typed_keys(given)))
         from innerloop.experiment.training import train as run_recipe
 
-        argv = ["innerloop", *sys.argv[1:]]
-        return run_recipe(typed, argv=argv, progress=not quiet, notes=notes).as_dict()
+        return run_recipe(typed, argv=typed_argv(), progress=not quiet, notes=notes).as_dict()
 
     carry_out(json, work, render_training)
 
@@ -91,7 +87,5 @@ def render_steps(evaluation: Result) -> None:
     rows = evaluation.get("by_step") or []
     shown = sorted({round(i * (len(rows) - 1) / 6) for i in range(7)}) if len(rows) > 7 else range(len(rows))
     for row in [rows[i] for i in shown] if len(rows) > 1 else []:
-        text = score_text(str(evaluation.get("score") or "score"), row["mean"], row["ci95"]).removeprefix(
-            f"{evaluation.get('score') or 'score'} "
-        )
+        text = score_value(str(evaluation.get("score") or "score"), row["mean"], row["ci95"])
         write(f"  after {row['steps']:>2} step{' ' if row['steps'] == 1 else 's'}  {text}")

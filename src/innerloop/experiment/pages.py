@@ -11,10 +11,10 @@ from innerloop.experiment.loading import load_run
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.weights import for_test
 from innerloop.report.page import write_page
-from innerloop.report.plots.sinusoid import SinusoidPicture, sinusoid_data
+from innerloop.report.plots.curves import SinusoidPicture, sinusoid_data
 
 if TYPE_CHECKING:
-    from innerloop.report.plots.sinusoid import SinusoidPicture
+    from innerloop.report.plots.curves import SinusoidPicture
 
 
 def write_report(runs: list[Path], out: Path | None = None) -> Path:

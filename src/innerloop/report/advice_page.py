@@ -6,27 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from innerloop.core.formatting import duration
-from innerloop.report.figures import Picture
+from innerloop.report.figures import Picture, drawn_picture
 from innerloop.report.plots.choices import standing_data, standing_figure
-from innerloop.report.plots.style import figure_to_svg
 from innerloop.report.read_run import RunData
 from innerloop.report.reproduction_page import RESUMED, result_view, sentence_view
 from innerloop.report.text import View, interval, number
 
-HARDEST = 5
-"""Groups that are named, beside the easiest one."""
+HARDEST = 5  # groups that are named, beside the easiest one
 
 
 def rate_words(rate: Mapping[str, Any]) -> str:
-    """The inner rate: point, bracket, convention, uncertainty, what to try, and what it is an estimate for.
-
-    >>> rate_words({"applies": False, "reason": "nothing adapts."})
-    'None estimated, because nothing adapts.'
-    >>> rate = {"applies": True, "alpha": 0.3, "low": 0.1, "high": 0.9, "sweep": [0.1, 0.9], "factor": 5.0}
-    >>> words = rate_words({**rate, "method": "anil", "convention": "mse", "reason": "for one step"})
-    >>> words.partition(" (")[0], words.rpartition("); ")[2]
-    ('0.3 for anil, between 0.1 and 0.9', 'worth trying: 0.1, 0.9; for one step.')
-    """
+    """The inner rate: point, bracket, convention, uncertainty, what to try, what it is an estimate for."""
     if not rate.get("applies"):
         return f"None estimated, because {rate['reason']}" if rate.get("reason") else ""
     alpha, low, high = (number(rate.get(key), 3) for key in ("alpha", "low", "high"))
@@ -43,13 +33,7 @@ def rate_words(rate: Mapping[str, Any]) -> str:
 
 
 def landscape_words(part: Mapping[str, Any]) -> str:
-    """What closed forms say of adapting, or why they are silent.
-
-    >>> landscape_words({"applies": False, "reason": "nothing is linear"})
-    'What adapting brings cannot be told before training: nothing is linear.'
-    >>> landscape_words({"applies": True, "gain": 1.5, "interval": [1.2, 1.9], "reason": "one step"})
-    'The excess risk of one network for all tasks is 1.5 times that of MAML (95 %: 1.2 to 1.9); one step.'
-    """
+    """What closed forms say of adapting, or why they are silent."""
     reason = str(part.get("reason") or "").removesuffix(".")
     if not part.get("applies"):
         return f"What adapting brings cannot be told before training: {reason}." if reason else ""
@@ -60,37 +44,23 @@ def landscape_words(part: Mapping[str, Any]) -> str:
 
 
 def hardness_words(part: Mapping[str, Any]) -> str:
-    """Groups in the order of their difficulty, how it was measured, and how such a ranking has predicted.
-
-    >>> hardness_words({"groups": [], "reason": "there are no groups."})
-    'there are no groups.'
-    >>> groups = [{"name": "Tifinagh", "value": 0.5}, {"name": "Braille", "value": 0.25}]
-    >>> hardness_words({"groups": groups, "by": "error of pixels", "evidence": "it agreed with 0.7"})
-    'Hardest first: Tifinagh (50 %), Braille (25 %): error of pixels; it agreed with 0.7.'
-    """
+    """Groups in the order of their difficulty, how it was measured, and how such a ranking has predicted."""
     groups: Sequence[Mapping[str, Any]] = [g for g in part.get("groups") or () if isinstance(g, Mapping)]
     if not groups:
         return str(part.get("reason") or "")
-    easiest = f"; easiest: {_group(groups[-1])}" if len(groups) > HARDEST else ""
-    ranked = f"Hardest first: {', '.join(map(_group, groups[:HARDEST]))}{easiest}"
+    named = [f"{group.get('name')} ({100 * float(group.get('value') or 0):.0f} %)" for group in groups]
+    easiest = f"; easiest: {named[-1]}" if len(groups) > HARDEST else ""
+    ranked = f"Hardest first: {', '.join(named[:HARDEST])}{easiest}"
     return f"{ranked}: {part.get('by')}; {part.get('evidence')}."
 
 
 def note_words(rows: Any) -> list[str]:
-    """Remarks on rows of the table, each once, with the methods that it is about.
-
-    >>> note_words([{"method": "anil", "note": "see"}, {"method": "r2d2"}, {"method": "maml", "note": "see"}])
-    ['anil, maml: see']
-    """
+    """Remarks on rows of the table, each once, with the methods that it is about."""
     of: dict[str, list[str]] = {}
     for row in rows or ():
         if isinstance(row, Mapping) and row.get("note"):
             of.setdefault(str(row["note"]), []).append(str(row.get("method")))
     return [f"{', '.join(methods)}: {note}" for note, methods in of.items()]
-
-
-def _group(group: Mapping[str, Any]) -> str:
-    return f"{group.get('name')} ({100 * float(group.get('value') or 0):.0f} %)"
 
 
 def advice_view(run: RunData, name: str) -> View:
@@ -157,5 +127,4 @@ def _pictures(result: Mapping[str, Any], name: str) -> list[Picture]:
     if not rows:
         return []
     words = "Scores with 95 % intervals over validation tasks; hollow marks dropped out of the race earlier."
-    svg = figure_to_svg(standing_figure(rows), f"{name}-standing", "Standing", words)
-    return [Picture("How they stand", [words], svg)]
+    return [drawn_picture(standing_figure(rows), name, "How they stand", [words], "Standing", "standing")]

@@ -62,13 +62,7 @@ def numbers_of(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(lines: list[str]) -> list[View]:
-    """The terminal's lines as a page has them: aligned columns, and lines that may begin with a name.
-
-    >>> [part["kind"] for part in parts_of(["      risk  on hard", "NAL    1.0      2.0", "between: 1 to 2"])]
-    ['table', 'lines']
-    >>> parts_of(["between: 1 to 2", "gain 3 (95 %: 2 to 4)"])[0]["rows"]
-    [('between', '1 to 2'), ('', 'gain 3 (95 %: 2 to 4)')]
-    """
+    """The terminal's lines as a page has them: aligned columns, and lines that may begin with a name."""
     parts: list[View] = []
     for line in lines:
         last: View = parts[-1] if parts else {"kind": "", "rows": [], "head": []}

@@ -28,11 +28,8 @@ class PairedDifference(NamedTuple):
 def differing_keys(runs: list[RunData]) -> list[str]:
     """Settings that are not the same in all runs, in the order of the recipe."""
     flats = [flatten(run.recipe) for run in runs]
-    keys = list(dict.fromkeys(key for flat in flats for key in flat))
-    hidden = {"description", "run.folder"}
-    return [
-        key for key in keys if key not in hidden and any(flat.get(key) != flats[0].get(key) for flat in flats)
-    ]
+    keys = dict.fromkeys(key for flat in flats for key in flat if key not in ("description", "run.folder"))
+    return [key for key in keys if any(flat.get(key) != flats[0].get(key) for flat in flats)]
 
 
 def labels(runs: list[RunData]) -> list[str]:
@@ -68,10 +65,8 @@ def _named(flats: list[dict[str, Any]], keys: list[str]) -> list[str]:
 
 
 def group_label(runs: list[RunData], members: list[int]) -> str:
-    """The name of runs that differ in the seed only: their recipe, or what sets them off from the others.
-
-    The runs of a sweep are each named after their own settings, so a name counts only if all share it.
-    """
+    """The name of runs that differ in the seed only: their recipe, or what sets them off from the others."""
+    # the runs of a sweep are each named after their own settings, so a name counts only if all share it
     first = runs[members[0]]
     names = {runs[i].name for i in members}
     keys = [key for key in differing_keys(runs) if key not in OWN]
@@ -110,11 +105,7 @@ def pair(run: RunData, reference: RunData) -> PairedDifference:
 
 
 def verdict(difference: Interval, score: str) -> str:
-    """``better``, ``worse`` or ``no clear difference``: whether the 95 % interval leaves out zero.
-
-    >>> verdict(Interval(-0.5, 0.1, 600), "mse"), verdict(Interval(0.01, 0.02, 600), "accuracy")
-    ('better', 'no clear difference')
-    """
+    """``better``, ``worse`` or ``no clear difference``: whether the 95 % interval leaves out zero."""
     if not abs(difference.mean) > difference.ci95:
         return "no clear difference"
     higher_is_better = score == "accuracy"
@@ -137,8 +128,7 @@ def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
         evaluation = headline(run)
         if evaluation is None or run.seed is None or not math.isfinite(float(evaluation["mean"])):
             continue
-        drawn = drawn_episodes(evaluation)
-        if drawn is None:
+        if (drawn := drawn_episodes(evaluation)) is None:
             continue
         flat = {key: value for key, value in flatten(run.recipe).items() if key not in OWN}
         changed = evaluation.get(CHANGED) or {}  # such as another inner rate, which no few words tell
@@ -156,8 +146,7 @@ def seed_groups(runs: list[RunData]) -> list[SeedGroup]:
     return made
 
 
-OVERLAID = 6
-"""Histograms of more runs than this hide each other and are left out."""
+OVERLAID = 6  # histograms of more runs than this hide each other and are left out
 
 OTHER_PROTOCOL = "; another protocol than the recipe's"
 

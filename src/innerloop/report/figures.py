@@ -8,13 +8,15 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from innerloop.core.errors import UserError
 from innerloop.report.plots.curves import (
+    SinusoidPicture,
     adaptation_curve_data,
     adaptation_curve_figure,
+    sinusoid_figure,
     training_curve_data,
     training_curve_figure,
 )
@@ -24,18 +26,17 @@ from innerloop.report.plots.scores import (
     score_histogram_data,
     score_histogram_figure,
 )
-from innerloop.report.plots.sinusoid import SinusoidPicture, sinusoid_figure
 from innerloop.report.plots.style import INK, figure_to_svg
 from innerloop.report.read_run import RunData, flatten, inside
-from innerloop.report.text import interval, number, percent
+from innerloop.report.text import interval, level_text, number, percent
 
-LARGE = 1_500_000
-"""Bytes of an SVG from which on the PNG beside it is the better picture for a page."""
-PNG = b"\x89PNG\r\n\x1a\n"
-"""How every PNG starts."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LARGE = 1_500_000  # bytes of an SVG from which on the PNG beside it is the better picture for a page
+PNG = b"\x89PNG\r\n\x1a\n"  # how every PNG starts
 _KINDS = {PNG: "png", b"\xff\xd8\xff": "jpeg"}
-WIDE = 400.0
-"""Points of a drawing's width from which on its words are too small on a phone."""
+WIDE = 400.0  # points of a drawing's width from which on its words are too small on a phone
 
 
 class Picture(NamedTuple):
@@ -48,13 +49,17 @@ class Picture(NamedTuple):
 
     @property
     def wide(self) -> bool:
-        """Whether its words would be too small on a phone, where it then keeps its size and can be moved.
-
-        >>> [Picture("", [], f'<svg viewBox="0 0 {width} 200">').wide for width in (720, 360)]
-        [True, False]
-        """
+        """Whether its words would be too small on a phone, where it then keeps its size and can be moved."""
         box = re.search(r'viewBox="\S+ \S+ ([\d.]+) ', self.svg.partition(">")[0])
         return not self.svg or (box is not None and float(box[1]) > WIDE)
+
+
+def drawn_picture(
+    figure: Figure, name: str, title: str, lines: list[str], named: str = "", kind: str = ""
+) -> Picture:
+    """A figure of ours; ``kind`` and ``named`` are its id and its name where these are not the title."""
+    words, kind = " ".join(lines), kind or title.lower()
+    return Picture(title, lines, figure_to_svg(figure, f"{name}-{kind}", named or title, words))
 
 
 def saved_pictures(run: RunData) -> tuple[list[Picture], list[str]]:
@@ -79,10 +84,9 @@ def _saved_picture(stem: str, vector: Path, pixels: Path) -> Picture | None:
             head = content[content.find(b"<svg") :].partition(b">")[0].decode("utf-8", "replace")
             inked = content.replace(b"currentColor", INK.encode())  # an image takes no colour from the page
             return Picture(stem, [], head, data_address("svg+xml", inked))
-    if pixels.is_file():
-        content = pixels.read_bytes()
-        if content.startswith(PNG):  # not any file that a link in the run's directory leads to
-            return Picture(stem, [], "", data_address("png", content))
+    # not any file that a link in the run's directory leads to
+    if pixels.is_file() and (content := pixels.read_bytes()).startswith(PNG):
+        return Picture(stem, [], "", data_address("png", content))
     return None
 
 
@@ -113,12 +117,13 @@ def training_picture(run: RunData, name: str) -> Picture | None:
             f"to {number(last, 3)} at step {number(data['steps'][-1])}."
         )
     if data["validation"]:
+        unit = "" if data["score"] in ("", "accuracy") else f" {data['score']}"
         last_check = interval(data["validation"][-1], data["ci95"][-1], data["score"])
-        words.append(f"Last validation: {last_check}{_unit(data['score'])}.")
+        words.append(f"Last validation: {last_check}{unit}.")
     if data["trend"]:
         words.append("Faint: every logged loss; strong: running median.")
-    svg = figure_to_svg(training_curve_figure(data), f"{name}-training", "Training curve", " ".join(words))
-    return Picture("Training", [" ".join(words)], svg)
+    figure, text = training_curve_figure(data), " ".join(words)
+    return drawn_picture(figure, name, "Training", [text], "Training curve")
 
 
 def adaptation_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -> Picture | None:
@@ -131,11 +136,9 @@ def adaptation_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
     for run in data["runs"]:
         before, after = run["mean"][0], run["mean"][-1]
         who = f"{run['name']}: " if len(evaluations) > 1 else ""  # others may have no inner steps
-        shown = [_level(value, data["score"]) for value in (before, after)]
+        shown = [level_text(value, data["score"]) for value in (before, after)]
         words.append(f"{who}{shown[0]} at {run['steps'][0]} inner steps, {shown[1]} at {run['steps'][-1]}.")
-    text = " ".join(words)
-    svg = figure_to_svg(adaptation_curve_figure(data), f"{name}-adaptation", "Adaptation curve", text)
-    return Picture("Adaptation", words, svg)
+    return drawn_picture(adaptation_curve_figure(data), name, "Adaptation", words, "Adaptation curve")
 
 
 def histogram_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -> Picture | None:
@@ -153,30 +156,21 @@ def histogram_picture(evaluations: Mapping[str, Mapping[str, Any]], name: str) -
     for run in data["runs"]:
         who = f"{run['name']}: " if len(data["runs"]) > 1 else ""
         lost = f"; {run['not_finite']} not finite" if run["not_finite"] else ""
-        words.append(f"{who}median {_level(run['median'], score)}, mean {_level(run['mean'], score)}{lost}.")
-    text = " ".join(words)
-    svg = figure_to_svg(score_histogram_figure(data), f"{name}-episodes", "Scores of the episodes", text)
-    return Picture("Episodes", words, svg)
+        words.append(
+            f"{who}median {level_text(run['median'], score)}, mean {level_text(run['mean'], score)}{lost}."
+        )
+    return drawn_picture(score_histogram_figure(data), name, "Episodes", words, "Scores of the episodes")
 
 
 def _usable_rows(evaluation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Rows of ``by_step`` with a finite mean: a learner may diverge after some steps, and has none there."""
     rows = evaluation.get("by_step")
-    return [row for row in rows if _usable(row)] if isinstance(rows, list) else []
-
-
-def _usable(row: Any) -> bool:
-    if not isinstance(row, Mapping) or not isinstance(row.get("steps"), int):
-        return False
-    return isinstance(row.get("mean"), int | float) and math.isfinite(row["mean"])
-
-
-def _level(value: float, score: str) -> str:
-    return f"{number(100 * value, 3)} %" if score == "accuracy" else number(value, 3)
-
-
-def _unit(score: str) -> str:
-    return "" if score in ("", "accuracy") else f" {score}"
+    return [
+        row
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, Mapping) and isinstance(row.get("steps"), int)
+        if isinstance(row.get("mean"), int | float) and math.isfinite(row["mean"])
+    ]
 
 
 HeldOut = Callable[[Path], SinusoidPicture | None]
@@ -184,11 +178,8 @@ HeldOut = Callable[[Path], SinusoidPicture | None]
 
 
 def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | None, str]:
-    """The first test episode before and after adaptation, or none; then perhaps a sentence that says why.
-
-    The episode is the one that evaluation scores first: it is not chosen for its looks. A page is made of
-    foreign runs as well, so nothing is imported that their recipes name.
-    """
+    """The first test episode, not chosen, before and after adaptation; or none, and perhaps why."""
+    # a page is made of foreign runs as well, so nothing is imported that their recipes name
     from innerloop.experiment.recipe.library import ChangedRecipeError
     from innerloop.experiment.recipe.trust import UntrustedCodeError
     from innerloop.runs.checkpoints import DamagedCheckpointError
@@ -206,18 +197,16 @@ def adapted_picture(run: Path, name: str, held_out: HeldOut) -> tuple[Picture | 
         return None, ""
     if not all(map(math.isfinite, [*data["before"], *data["after"]])):
         return None, f"{left_out} its predictions are not finite."
-    errors = [_mean_square(data["truth"], data[when]) for when in ("before", "after")]
+    errors = [
+        sum((a - b) ** 2 for a, b in zip(data["truth"], predicted, strict=True)) / len(data["truth"])
+        for predicted in (data["before"], data["after"])
+    ]
     plural = "" if data["steps"] == 1 else "s"
     words = (
         f"Test episode 0, not chosen: mean squared error {number(errors[0], 3)} before and "
         f"{number(errors[1], 3)} after {data['steps']} inner step{plural} on {len(data['x_support'])} points."
     )
-    svg = figure_to_svg(sinusoid_figure(data), f"{name}-adapted", "A held-out task", words)
-    return Picture("A held-out task", [words], svg), ""
-
-
-def _mean_square(truth: list[float], predicted: list[float]) -> float:
-    return sum((a - b) ** 2 for a, b in zip(truth, predicted, strict=True)) / len(truth)
+    return drawn_picture(sinusoid_figure(data), name, "A held-out task", [words], kind="adapted"), ""
 
 
 def calibration_picture(probability: Sequence[float], right: Sequence[bool], name: str) -> Picture:
@@ -234,8 +223,7 @@ def calibration_picture(probability: Sequence[float], right: Sequence[bool], nam
         f"Expected calibration error {number(100 * data['error'], 2)} points "
         f"({len(data['counts'])} bins of equal width).",
     ]
-    svg = figure_to_svg(calibration_figure(data), f"{name}-calibration", "Calibration", " ".join(words))
-    return Picture("Calibration", words, svg)
+    return drawn_picture(calibration_figure(data), name, "Calibration", words)
 
 
 def address(text: Any) -> str:

@@ -86,12 +86,9 @@ def members(runs: list[RunData]) -> list[RunData]:
         if not paths:
             raise UserError(f"{run.path} holds no reproductions yet: `innerloop reproduce all` makes them.")
         for path in paths:
-            by_path.setdefault(path, load_run(path) if is_run(path) else _gone(path))
+            gone = RunData(path, {}, "", {"kind": "reproduce"}, [], [], ["its directory is gone."], {})
+            by_path.setdefault(path, load_run(path) if is_run(path) else gone)
     return list(by_path.values())
-
-
-def _gone(path: Path) -> RunData:
-    return RunData(path, {}, "", {"kind": "reproduce"}, [], [], ["its directory is gone."], {})
 
 
 def page_text(runs: list[RunData], held_out: HeldOut | None = None) -> str:
@@ -130,10 +127,7 @@ def _results_page(runs: list[RunData]) -> str:
 
 
 def own_page(run: RunData) -> str:
-    """The interactive page of an analysis, with the words of the terminal and the command at its end.
-
-    Empty where the analysis has none, or its numbers do not suffice (it looked at a recipe, or is damaged).
-    """
+    """The interactive page of an analysis, with the terminal's words and the command, or nothing."""
     make = OWN_PAGES.get(str(run.manifest.get("analysis"))) if run.kind == "analyze" else None
     if make is None:
         return ""

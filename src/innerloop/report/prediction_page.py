@@ -21,8 +21,7 @@ from innerloop.report.text import View, number, percent
 
 MOST_CLASSES = 20
 """Classes up to which the confusions are a table; of more only the most frequent ones are told."""
-LONGEST = 500
-"""Characters of a name."""
+LONGEST = 500  # characters of a name
 _LEVELS = (0.0, 0.1, 0.25, 0.5, 0.75)
 
 
@@ -43,12 +42,7 @@ class Class(NamedTuple):
 
 
 def least_sure_first(predictions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows that are unsure before the others, and the less probable first; else in their order.
-
-    >>> sure, unsure = ({"unsure": u, "probability": p} for u, p in ((False, 0.6), (True, 0.9)))
-    >>> [row["unsure"] for row in least_sure_first([sure, unsure])]
-    [True, False]
-    """
+    """Rows that are unsure before the others, and the less probable first; else in their order."""
     return sorted(predictions, key=lambda row: (not row["unsure"], row["probability"]))
 
 
@@ -157,30 +151,22 @@ def _table(names: Sequence[str], confusion: Sequence[Sequence[float]]) -> View |
 
 def heat_row(name: str, shares: Sequence[float | None]) -> View:
     """A row of a table of confusions; a share that is not known is a dash."""
-    return {"name": name, "cells": [{"text": _share(share), "level": level(share)} for share in shares]}
-
-
-def _share(share: float | None) -> str:
-    return "–" if share is None else percent(share) if share else "0"
-
-
-def level(share: float | None) -> int:
-    """How dark the cell of a share is, from 0 to 5."""
-    return 0 if not share else sum(share > bound for bound in _LEVELS)
+    texts = ["–" if share is None else percent(share) if share else "0" for share in shares]
+    levels = [sum((share or 0.0) > bound for bound in _LEVELS) for share in shares]  # how dark, 0 to 5
+    cells = [{"text": text, "level": level} for text, level in zip(texts, levels, strict=True)]
+    return {"name": name, "cells": cells}
 
 
 def _curve(points: Sequence[Mapping[str, Any]]) -> Picture | None:
     if len(points) < 2:
         return None
-    data = learning_curve_data(points)
     text = ", ".join(f"{percent(point['accuracy'])} with {point['shots']}" for point in points)
     words = f"Right among examples left out: {text}. The band is over random choices of these examples."
-    svg = figure_to_svg(learning_curve_figure(data), "curve", "Learning curve", words)
+    svg = figure_to_svg(learning_curve_figure(learning_curve_data(points)), "curve", "Learning curve", words)
     return Picture("What more examples bring", [words], svg)
 
 
-SIDE = 128
-"""Pixels of the longer side."""
+SIDE = 128  # pixels of the longer side
 _QUALITY = 78
 
 

@@ -61,7 +61,7 @@ class RunData(NamedTuple):
     @property
     def seed(self) -> int | None:
         """``run.seed``, if the recipe could be read."""
-        seed = _section(self.recipe, "run").get("seed")
+        seed = flatten(self.recipe).get("run.seed")
         return seed if isinstance(seed, int) else None
 
     @property
@@ -216,11 +216,6 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _section(recipe: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = recipe.get(name)
-    return section if isinstance(section, Mapping) else {}
-
-
 def inside(message: str, folder: Path) -> str:
     """Paths inside the run, relative to it: the page may be shown to others."""
     return message.replace(f"{folder}/", "").replace(str(folder), "the run")
@@ -264,17 +259,14 @@ def command_text(argv: list[Any]) -> str:
 
 def environment_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Versions, machine, hashes, as far as recorded."""
-    rows = []
-    versions = manifest.get("versions")
-    for key, value in (versions if isinstance(versions, Mapping) else {}).items():
-        rows.append((str(key), str(value)))
-    for key in ("innerloop", "torch", "numpy", "python", "platform", "device", "cores"):
-        if manifest.get(key) is not None:
-            rows.append((key, str(manifest[key])))
-    for key in ("recipe_sha256", "recipe_hash"):
-        if manifest.get(key):
-            rows.append(("recipe hash", str(manifest[key])[:16]))
-    data = manifest.get("data")
-    for key, value in flatten(data).items() if isinstance(data, Mapping) else ():
-        rows.append((f"data {key}".replace("_", " "), str(value)))
-    return rows
+    versions, data = (
+        part if isinstance(part, Mapping) else {} for part in (manifest.get("versions"), manifest.get("data"))
+    )
+    machine = ("innerloop", "torch", "numpy", "python", "platform", "device", "cores")
+    hashes = [manifest[key] for key in ("recipe_sha256", "recipe_hash") if manifest.get(key)]
+    return [
+        *((str(key), str(value)) for key, value in versions.items()),
+        *((key, str(manifest[key])) for key in machine if manifest.get(key) is not None),
+        *(("recipe hash", str(value)[:16]) for value in hashes),
+        *((f"data {key}".replace("_", " "), str(value)) for key, value in flatten(data).items()),
+    ]

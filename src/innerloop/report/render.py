@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _STYLE = re.compile(r"<!--.*?-->|<style.*?</style>", re.DOTALL)  # the page's own style has the rule
-LONGEST = 50_000
-"""Characters of one text on a page, such as a recipe."""
+LONGEST = 50_000  # characters of one text on a page, such as a recipe
 
 
 def environment() -> Environment:
@@ -50,13 +49,7 @@ def _shown(value: Any) -> Any:
 
 
 def coded(text: str) -> Markup:
-    """Text in which what stands between backticks is code, as in a terminal; all of it is escaped.
-
-    >>> print(coded("type `innerloop ls` < now"))
-    type <code>innerloop ls</code> &lt; now
-    >>> print(coded("one ` alone"))
-    one ` alone
-    """
+    """Text in which what stands between backticks is code, as in a terminal; all of it is escaped."""
     from markupsafe import Markup, escape
 
     parts = str(text).split("`")
@@ -83,15 +76,9 @@ def render(template: str, **values: Any) -> str:
 
 
 def content_policy(style: str, script: str | None = None) -> str:
-    """A content security policy: our one style and, if there is one, our one script, each by its hash.
-
-    Nothing is fetched, sent or framed; pictures are data in the page. A script that came into the page with
-    somebody's files has another hash, and does not run.
-    Style attributes are allowed, since matplotlib draws with them: without a network they can only look.
-
-    >>> content_policy("a", "b").split("; ")[:2]
-    ["default-src 'none'", 'img-src data:']
-    """
+    """A content security policy: our one style and, if there is one, our one script, each by its hash."""
+    # a script that came into the page with somebody's files has another hash, and does not run;
+    # style attributes are allowed, since matplotlib draws with them: without a network they can only look
     parts = {
         "default-src": "'none'",
         "img-src": "data:",

@@ -93,14 +93,10 @@ def rows_of(run: RunData) -> list[Mapping[str, Any]]:
 
 def ending_view(run: RunData, endings: Mapping[str, tuple[str, str]]) -> View:
     """How it ended, in the words of its kind."""
-    good = ("good", "It ran to its end.") if run.status == "finished" else None
-    tone, words = good or endings.get(run.status, ("warn", "The manifest does not say how it ended."))
-    return {
-        "word": run.status,
-        "tone": tone,
-        "sentence": words,
-        "reason": str(run.manifest.get("reason") or ""),
-    }
+    known = {"finished": ("good", "It ran to its end."), **endings}
+    tone, words = known.get(run.status, ("warn", "The manifest does not say how it ended."))
+    reason = str(run.manifest.get("reason") or "")
+    return {"word": run.status, "tone": tone, "sentence": words, "reason": reason}
 
 
 def verdict_view(run: RunData) -> View | None:
@@ -123,13 +119,7 @@ def found_words(run: RunData) -> str:
 
 
 def verdict_words(statements: int, hold: int, recorded: int) -> View:
-    """The verdict as numbers and as a sentence.
-
-    >>> verdict_words(3, 2, 3)["text"]
-    '2 of 3 statements hold here; all 3 findings are as recorded.'
-    >>> verdict_words(1, 1, 0)["text"]
-    'The statement holds here; the finding is not as recorded.'
-    """
+    """The verdict as numbers and as a sentence."""
     if statements == 1:
         first = "The statement holds here" if hold else "The statement does not hold here"
         second = "the finding is as recorded" if recorded else "the finding is not as recorded"
@@ -137,34 +127,19 @@ def verdict_words(statements: int, hold: int, recorded: int) -> View:
         first = f"{'All' if hold == statements else f'{hold} of'} {statements} statements hold here"
         every = f"all {statements} findings are as recorded"
         second = every if recorded == statements else f"{recorded} of {statements} findings are as recorded"
-    tone = "good" if recorded == statements else "bad"
-    return {
-        "text": f"{first}; {second}.",
-        "tone": tone,
-        "statements": statements,
-        "hold": hold,
-        "recorded": recorded,
-    }
+    counts = {"statements": statements, "hold": hold, "recorded": recorded}
+    return {"text": f"{first}; {second}.", "tone": "good" if recorded == statements else "bad", **counts}
 
 
 def row_view(row: Mapping[str, Any]) -> View:
     """One line of the table."""
-    return {
-        "what": str(row.get("what", "")),
-        "paper": cell(row.get("paper")),
-        "ours": cell(row.get("ours")),
-        "holds": bool(row.get("holds")),
-        "ok": bool(row.get("ok")),
-        "reason": str(row.get("reason") or ""),
-    }
+    texts = {"what": str(row.get("what", "")), "reason": str(row.get("reason") or "")}
+    cells = {key: cell(row.get(key)) for key in ("paper", "ours")}
+    return {**texts, **cells, **{key: bool(row.get(key)) for key in ("holds", "ok")}}
 
 
 def cell(value: Any) -> str:
-    """A value of a row: numbers to four digits, several side by side.
-
-    >>> cell(0.123456), cell([1.0, 2.5]), cell(None), cell(True), cell({"a": 1})
-    ('0.1235', '1, 2.5', '–', 'yes', 'a 1')
-    """
+    """A value of a row: numbers to four digits, several side by side."""
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):

@@ -16,25 +16,16 @@ from innerloop.report.figures import (
     histogram_picture,
     training_picture,
 )
-from innerloop.report.read_run import (
-    RunData,
-    course_rows,
-    environment_rows,
-    flatten,
-    headline,
-    others,
-)
+from innerloop.report.read_run import RunData, course_rows, environment_rows, flatten, headline, others
+from innerloop.report.reproduction_page import ending_view
 from innerloop.report.run_predictions import difficulty_tables, labels_view, read_predictions
 from innerloop.report.text import View, finite_scores, interval, number, protocol_words, when
 
-SKEWED = 3.0
-"""A mean error this many times the median deserves a word of warning."""
+SKEWED = 3.0  # a mean error this many times the median deserves a word of warning
 
-SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}
-"""What a page calls a score."""
+SCORES = {"accuracy": "accuracy", "mse": "mean squared error"}  # what a page calls a score
 
 ENDINGS = {
-    "finished": ("good", "It ran to its end."),
     "interrupted": ("warn", "It was interrupted; “innerloop resume” continues it from its last checkpoint."),
     "failed": ("bad", "It failed."),
     "pruned": (
@@ -82,10 +73,7 @@ def run_view(
 
 
 def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[list[Picture], str]:
-    """The pictures this run has data for, and why that of a task is missing, if that needs a word.
-
-    The one of a task needs the run's checkpoint and is drawn last.
-    """
+    """The pictures this run has data for, that of a task last, and why it is missing, if that needs words."""
     evaluation = headline(run)
     drawn: list[Picture | None] = [training_picture(run, name)]
     if evaluation is not None:
@@ -97,13 +85,12 @@ def pictures(run: RunData, name: str, held_out: HeldOut | None = None) -> tuple[
 
 def status_view(run: RunData) -> View:
     """How it ended."""
-    tone, sentence = ENDINGS.get(run.status, ("warn", "The manifest does not say how it ended."))
-    reason = str(run.manifest.get("reason") or "")
-    if run.status == "interrupted":
-        reason = reason if not reason.startswith("interrupted") else ""  # it would say the same again
-    elif reason and run.status in REASONED:
-        sentence = REASONED[run.status]
-    return {"word": run.status, "tone": tone, "sentence": sentence, "reason": reason}
+    view = ending_view(run, ENDINGS)
+    if run.status == "interrupted" and view["reason"].startswith("interrupted"):
+        return {**view, "reason": ""}  # it would say the same again
+    if view["reason"] and run.status in REASONED:
+        return {**view, "sentence": REASONED[run.status]}
+    return view
 
 
 def headline_view(run: RunData) -> View | None:
@@ -203,10 +190,7 @@ def settings_rows(recipe: Mapping[str, Any]) -> list[View]:
 
 
 def plan_view(plan: Any) -> View | None:
-    """What ``auto`` chose, the reason in words, and what was measured; None if nothing was recorded.
-
-    Scalars become rows, whatever is nested becomes tables, so that a richer plan is shown in full.
-    """
+    """What ``auto`` chose, why, and what was measured: scalars are rows, nested values tables."""
     if not isinstance(plan, Mapping) or not plan:
         return None
     tables: list[View] = []
@@ -254,11 +238,7 @@ ROWS = (
 
 
 def rate_view(record: Any) -> View | None:
-    """Sentences, rows and the sweep's table; None if the manifest says nothing about a rate.
-
-    >>> rate_view({"setting": 0.5, "low": 0.1, "high": 0.2, "warning": None})["sentences"][0]
-    'inner.lr=0.5 was set by hand; the estimated bracket is 0.1 to 0.2.'
-    """
+    """Sentences, rows and the sweep's table; None if the manifest says nothing about a rate."""
     if not isinstance(record, Mapping) or "low" not in record:
         return None
     if record.get("setting") != "auto":
@@ -283,11 +263,7 @@ def _sweep(sweep: Any) -> list[View]:
     score = str(tried[0].get("of") or "score")
     begun = any(row.get("before") is not None for row in tried)  # runs of older versions did not look
     cells = [
-        [
-            number(row.get("rate")),
-            *([_score(row.get("before"))] if begun else []),
-            _score(row.get("score")),
-        ]
+        [number(row.get("rate")), *(_score(row.get(key)) for key in ("before", "score")[not begun :])]
         for row in tried
     ]
     head = ["rate", *([f"{score} before training"] if begun else []), score]

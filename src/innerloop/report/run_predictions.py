@@ -17,14 +17,11 @@ from innerloop.report.read_run import RunData, inside
 from innerloop.report.text import View, finite_scores, interval, number, percent
 from innerloop.runs.directory import PREDICTIONS
 
-FEW = 5
-"""With fewer tasks than this, a mean says little and its interval less."""
+FEW = 5  # with fewer tasks than this, a mean says little and its interval less
 Part: TypeAlias = tuple[str, Interval]
 """Some of the tasks, in words, and their mean score; its ``ci95`` is nan where that says nothing."""
-PAIRS = 10
-"""Confused pairs that are told."""
-HARDEST = 8
-"""Classes that are seen at once; the others are behind a click."""
+PAIRS = 10  # confused pairs that are told
+HARDEST = 8  # classes that are seen at once; the others are behind a click
 
 
 class TaskPredictions(NamedTuple):
@@ -166,10 +163,8 @@ class ConfusedPair(NamedTuple):
 
 
 def class_rows(predictions: RunPredictions) -> list[ClassRow]:
-    """All classes, the hardest first, but those of few tasks last: chance alone puts them anywhere.
-
-    The interval is over tasks, as pictures of one task hang together.
-    """
+    """All classes, the hardest first, but those of few tasks last: chance alone puts them anywhere."""
+    # intervals are over tasks, as pictures of one task hang together
     scores: dict[int, list[float]] = {}
     pictures: Counter[int] = Counter()
     taken: dict[int, Counter[int]] = {}
@@ -191,10 +186,7 @@ def class_rows(predictions: RunPredictions) -> list[ClassRow]:
 
 
 def confused_pairs(predictions: RunPredictions) -> list[ConfusedPair]:
-    """Pairs of classes, those with the largest share of confused pictures first.
-
-    The share is of the pictures that could be confused: those in tasks that have both classes.
-    """
+    """Pairs of classes by the share of confused pictures, of those in tasks that have both classes."""
     met: Counter[tuple[int, int]] = Counter()
     taken: Counter[tuple[int, int]] = Counter()
     tasks: Counter[tuple[int, int]] = Counter()
@@ -233,9 +225,8 @@ def by_outcome(evaluation: Mapping[str, Any]) -> list[Part]:
 def by_kind(predictions: RunPredictions) -> list[Part]:
     """Tasks of every kind of a mixture; empty where there is one kind."""
     names = [name or f"kind {i + 1}" for i, name in enumerate(predictions.kinds)]
-    return _parted(
-        {name: [task for task in predictions.tasks if task.kind == i] for i, name in enumerate(names)}
-    )
+    of = {name: [task for task in predictions.tasks if task.kind == i] for i, name in enumerate(names)}
+    return _parted(of)
 
 
 def by_groups(predictions: RunPredictions) -> list[Part]:
@@ -249,9 +240,8 @@ def by_groups(predictions: RunPredictions) -> list[Part]:
 
 
 def _parted(parts: Mapping[str, list[TaskPredictions]]) -> list[Part]:
-    made = [
-        (words, mean_interval([task.accuracy for task in tasks])) for words, tasks in parts.items() if tasks
-    ]
+    scores = {words: [task.accuracy for task in tasks] for words, tasks in parts.items()}
+    made = [(words, mean_interval(values)) for words, values in scores.items() if values]
     return made if len(made) > 1 else []
 
 
@@ -315,15 +305,11 @@ def _sample(shown: ShownTask, task: TaskPredictions, predictions: RunPredictions
 
 
 def _query(one: Query, label: int, task: TaskPredictions, predictions: RunPredictions) -> View:
-    said = predictions.classes[task.classes[one.said]] if one.said < len(task.classes) else "none of them"
-    letter = _letter(one.said) if one.said < len(task.classes) else "–"
-    return {
-        "picture": one.picture,
-        "right": one.said == label,
-        "letter": letter,
-        "said": said,
-        "probability": percent(one.probability),
-    }
+    letter, said = "–", "none of them"
+    if one.said < len(task.classes):
+        letter, said = _letter(one.said), predictions.classes[task.classes[one.said]]
+    shown = {"letter": letter, "said": said, "probability": percent(one.probability)}
+    return {**one._asdict(), "right": one.said == label, **shown}
 
 
 def _letter(label: int) -> str:
@@ -353,27 +339,19 @@ def _pairs(predictions: RunPredictions, pairs: Sequence[ConfusedPair]) -> list[s
     often = [pair for pair in pairs if pair.true != pair.said and pair.times > 1][:PAIRS]
     return [
         f"{names[pair.true]} was taken for {names[pair.said]} {number(pair.times)} times, "
-        f"{percent(pair.share)} of its {number(pair.pictures)} pictures in the {_tasks(pair.tasks)} with both"
+        f"{percent(pair.share)} of its {number(pair.pictures)} pictures in the "
+        f"{f'{number(pair.tasks)} tasks' if pair.tasks > 1 else 'one task'} with both"
         for pair in often
     ]
-
-
-def _tasks(count: int) -> str:
-    return f"{number(count)} tasks" if count > 1 else "one task"
 
 
 def _heat(predictions: RunPredictions, pairs: Sequence[ConfusedPair]) -> View | None:
     if len(predictions.classes) > MOST_CLASSES:
         return None
     shares = {(pair.true, pair.said): pair.share for pair in pairs}
-    numbers = range(len(predictions.classes))
-    return {
-        "names": predictions.classes,
-        "rows": [
-            heat_row(name, [shares.get((a, b)) for b in numbers])
-            for a, name in enumerate(predictions.classes)
-        ],
-    }
+    names, numbers = predictions.classes, range(len(predictions.classes))
+    rows = [heat_row(name, [shares.get((a, b)) for b in numbers]) for a, name in enumerate(names)]
+    return {"names": names, "rows": rows}
 
 
 def _parts_table(title: str, parts: Sequence[Part], score: str) -> View:

@@ -8,7 +8,7 @@ from typing import Any
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
 from innerloop.nets.cells.genotype import from_table
-from innerloop.report.figures import Picture
+from innerloop.report.figures import Picture, drawn_picture
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop.report.plots.choices import prediction_data, prediction_figure, race_data, race_figure
 from innerloop.report.plots.style import figure_to_svg
@@ -116,11 +116,8 @@ def _search_tables(result: Mapping[str, Any]) -> list[View]:
         rungs = entry.get("rungs") or []
         steps = rungs[-1]["steps"] if rungs else None
         scores = ", ".join(f"{key} {number(value, 3)}" for key, value in (entry.get("scores") or {}).items())
-        reached = (
-            "diverged"
-            if entry.get("accuracy") is None
-            else interval(entry["accuracy"], entry["ci95"], "accuracy")
-        )
+        diverged = entry.get("accuracy") is None
+        reached = "diverged" if diverged else interval(entry["accuracy"], entry["ci95"], "accuracy")
         name = f"{entry.get('name')} (chosen)" if entry.get("chosen") else entry.get("name")
         rows.append(
             [name, entry.get("from"), scores, number(entry.get("parameters")), number(steps), reached]
@@ -129,10 +126,8 @@ def _search_tables(result: Mapping[str, Any]) -> list[View]:
     tables = [{"title": "Candidates, in the order in which they ended", "head": head, "rows": rows}]
     worth = result.get("worth") or {}
     if worth:
-        kept = {key: worth[key] for key in ("sentence", "cost") if worth.get(key)}
-        tables.append(
-            {"title": "What the score was worth", "head": [], "rows": [[text] for text in kept.values()]}
-        )
+        told = [[worth[key]] for key in ("sentence", "cost") if worth.get(key)]
+        tables.append({"title": "What the score was worth", "head": [], "rows": told})
     reliability = result.get("reliability") or {}
     tables.append({"title": "How reliable the shortlist is", "head": [], "rows": _pairs(reliability)})
     if result.get("command"):
@@ -149,16 +144,15 @@ def pictures_of(result: Mapping[str, Any], name: str, validate: bool) -> list[Pi
         words = (
             "Spearman's correlation of every score with accuracy, among all candidates and the better half."
         )
-        svg = figure_to_svg(prediction_figure(bars), f"{name}-prediction", "Prediction", words)
-        return [Picture("How well every score predicts", [words], svg)]
+        title, named = "How well every score predicts", "Prediction"
+        return [drawn_picture(prediction_figure(bars), name, title, [words], named, "prediction")]
     racers = race_data(result.get("shortlist") or [])
     if not racers:
         return []
     words = (
         "Accuracy on the same validation tasks after every rung; lines that end were given up. Bars: 95 % CI."
     )
-    svg = figure_to_svg(race_figure(racers), f"{name}-race", "Race", words)
-    return [Picture("The race", [words], svg)]
+    return [drawn_picture(race_figure(racers), name, "The race", [words], "Race", "race")]
 
 
 def cell_pictures(result: Mapping[str, Any], name: str) -> list[Picture]:

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
-View: TypeAlias = dict[str, Any]
-"""Plain data for a template."""
-Pairs: TypeAlias = list[tuple[str, str]]
-"""Names and values, in order."""
+View: TypeAlias = dict[str, Any]  # plain data for a template
+Pairs: TypeAlias = list[tuple[str, str]]  # names and values, in order
 
 MINUS = "−"
 NAMES = {
@@ -28,11 +26,7 @@ THIN = "\u202f"
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """A value for a table: significant digits for floats, thousands set apart, lists in brackets.
-
-    >>> number(0.123456), number(12345), number(True), number(None), number([40, 40]), number(1e-9)
-    ('0.1235', '12\u202f345', 'true', 'none', '[40, 40]', '1e-09')
-    """
+    """A value for a table: significant digits for floats, thousands set apart, lists in brackets."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -49,17 +43,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def interval(mean: float | None, ci95: float | None, score: str = "", signed: bool = False) -> str:
-    """Mean ± half-width, rounded where the half-width has two digits; accuracies in per cent.
-
-    With ``signed`` it is a difference, which has its sign, and percentage points for accuracies.
-
-    >>> interval(0.31234, 0.0213), interval(0.4681, 0.0092, "accuracy"), interval(-0.5, 0.1, signed=True)
-    ('0.312 ± 0.021', '46.81 ± 0.92 %', '−0.50 ± 0.10')
-    >>> interval(-0.0528, 0.0071, "accuracy", signed=True)
-    '−5.28 ± 0.71 points'
-    >>> interval(0.5, None), interval(None, None)
-    ('0.5 (no interval)', 'not finite')
-    """
+    """Mean ± half-width, rounded where that has two digits; accuracies in per cent."""
     if mean is None or not math.isfinite(mean):
         return "not finite"
     scale, unit = (100.0, " points" if signed else " %") if score == "accuracy" else (1.0, "")
@@ -75,11 +59,7 @@ def interval(mean: float | None, ci95: float | None, score: str = "", signed: bo
 
 
 def percent(value: float) -> str:
-    """A share in per cent, never rounded to a whole that it is not.
-
-    >>> percent(0.5), percent(0.9996), percent(1.0)
-    ('50 %', '99.9 %', '100 %')
-    """
+    """A share in per cent, never rounded to a whole that it is not."""
     if 0.995 <= value < 1:
         return f"{min(100 * value, 99.9):.1f} %"
     return f"{100 * value:.0f} %"
@@ -91,17 +71,15 @@ def finite_scores(evaluation: Mapping[str, Any]) -> list[float]:
     return [float(v) for v in scores if isinstance(v, int | float) and math.isfinite(v)]
 
 
-def median_text(evaluation: Mapping[str, Any], score: str) -> str:
-    """The median over episodes, which a few failed ones do not move.
+def level_text(value: float, score: str) -> str:
+    """A score to three digits; accuracies in per cent."""
+    return f"{number(100 * value, 3)} %" if score == "accuracy" else number(value, 3)
 
-    >>> median_text({"scores": [0.1, 0.2, 1e9]}, "mse"), median_text({"scores": [0.5, 0.7]}, "accuracy")
-    ('0.2', '60 %')
-    """
+
+def median_text(evaluation: Mapping[str, Any], score: str) -> str:
+    """The median over episodes, which a few failed ones do not move."""
     scores = finite_scores(evaluation)
-    if not scores:
-        return "–"
-    middle = statistics.median(scores)
-    return f"{number(100 * middle, 3)} %" if score == "accuracy" else number(middle, 3)
+    return level_text(statistics.median(scores), score) if scores else "–"
 
 
 def moment(text: Any) -> datetime | None:
@@ -113,24 +91,15 @@ def moment(text: Any) -> datetime | None:
 
 
 def when(text: Any) -> str:
-    """An ISO time for people.
-
-    >>> when("2026-03-01T12:30:05+01:00"), when(None)
-    ('1 March 2026, 12:30:05 (UTC+01:00)', 'not recorded')
-    """
-    time = moment(text)
-    if time is None:
+    """An ISO time for people."""
+    if (time := moment(text)) is None:
         return "not recorded" if text in (None, "") else str(text)
     zone = f" ({time.tzname()})" if time.tzinfo else ""
     return f"{time.day} {time.strftime('%B %Y, %H:%M:%S')}{zone}"
 
 
 def protocol_words(evaluation: Mapping[str, Any], seed: int | None = None) -> str:
-    """The protocol of a number in one line: interval, episodes, every protocol entry, the run's seed.
-
-    >>> protocol_words({"episodes": 600, "protocol": {"shots": 10, "norm": "none"}}, seed=3)
-    '95 % CI over 600 episodes · shots 10 · norm none · training seed 3'
-    """
+    """The protocol of a number in one line: interval, episodes, every protocol entry, the run's seed."""
     episodes = evaluation.get("episodes")
     parts = [f"95 % CI over {number(episodes)} episodes" if episodes else "95 % CI"]
     protocol = evaluation.get("protocol")

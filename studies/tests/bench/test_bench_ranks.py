@@ -224,9 +224,9 @@ def test_the_table_has_every_way_and_the_picture_shows_it():
     assert max(row["cores"] for row in rows) == 512
     modelled = {"step": STEP._asdict(), "link": LINK._asdict(), "measured_speed_up": {1: 1.0, 2: 1.8}}
     left, right = ranks_cost.panels({"5": modelled, "1": modelled})
-    assert left["lines"][-1]["name"] == "4 tasks, measured here"
-    assert left["lines"][-1]["points"] == {"x": [1.0, 2.0], "y": [1.0, 1.8], "half": []}
-    assert len(right["lines"]) == len(ranks_cost.ways(LINK))
+    assert left.lines[-1].name == "4 tasks, measured here"
+    assert left.lines[-1].points == ([1.0, 2.0], [1.0, 1.8], None)
+    assert len(right.lines) == len(ranks_cost.ways(LINK))
     assert ranks.figure({"models": {"5": modelled, "1": modelled}}).axes
     told = ranks_cost.sentences(5, {**modelled, "extrapolated": rows})
     assert "a task takes 50.0 ms (± 1.0)" in told[0]

@@ -41,16 +41,7 @@ class AnalysisResult(Protocol):
 
 
 class Analysis(NamedTuple):
-    """A kind of analysis: settings, recipe and a line for people go in, an estimate comes out.
-
-    Attributes:
-        settings: its keys.
-        run: the call of the estimate.
-        heading: of settings, what stands before the printed estimate.
-        figures: of an estimate, by the names of their files.
-        page: of the JSON, for ``--page``.
-        unfit: of settings and recipe, why they do not fit together.
-    """
+    """Settings, recipe and a line for people go in, an estimate comes out; ``page`` is made of its JSON."""
 
     settings: type[FlatSettings]
     run: Callable[[Any, Recipe | None, Say], AnalysisResult]

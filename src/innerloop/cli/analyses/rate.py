@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from innerloop.theory.rate.linear import FormRate
 
 
-SEARCHED = 100
-"""Up to so many features the rate of least training risk is also searched for."""
+SEARCHED = 100  # up to so many features the rate of least training risk is also searched for
 
 
 def _drawn(words: str, holds: Callable[[RateSettings], bool]) -> When:

@@ -27,10 +27,7 @@ class CellBox(TypedDict):
 
 
 class CellArrow(TypedDict):
-    """From one box to another; no words for a node that goes into the output.
-
-    ``bend`` is how far it leaves the straight line to its right, as a share of its length.
-    """
+    """From one box to another; ``bend`` is how far it leaves the straight line, as a share of its length."""
 
     source: int
     target: int

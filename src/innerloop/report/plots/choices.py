@@ -57,10 +57,8 @@ def race_data(shortlist: Sequence[Mapping[str, Any]]) -> list[CandidateCurve]:
 
 
 def race_figure(data: Sequence[CandidateCurve]) -> Figure:
-    """Draws :func:`race_data`: a line each, the chosen one thick, with its name at its end.
-
-    Rungs stand side by side, since each is twice as long as the one before.
-    """
+    """Draws :func:`race_data`: a line each, the chosen one thick, with its name at its end."""
+    # rungs stand side by side, since each is twice as long as the one before
     figure, (axes,) = new_figure(width=6.0, height=3.8)
     named: set[str] = set()
     rungs = sorted({steps for racer in data for steps in racer["steps"]})
@@ -177,12 +175,7 @@ class Standing(TypedDict):
 
 
 def standing_data(rows: Sequence[Mapping[str, Any]], score: str) -> list[Standing]:
-    """Rows that have a score, in their order; accuracies in per cent.
-
-    >>> rows = [{"method": "maml", "kind": "trained", "accuracy": 0.5, "ci95": 0.1, "fresh": True}]
-    >>> standing_data(rows, "accuracy")[0]["value"]
-    50.0
-    """
+    """Rows that have a score, in their order; accuracies in per cent."""
     times = 100.0 if score == "accuracy" else 1.0
     return [
         {

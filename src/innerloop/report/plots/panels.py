@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from innerloop.report.plots.style import INK, TEXT, blank_figure, colour, dash, dress, label, log_scale
 
@@ -15,51 +15,51 @@ MANY = 50.0
 SHAPES = ("*", "X", "D", "s")
 
 
-class Points(TypedDict):
+class Points(NamedTuple):
     """What was measured beside a line: places with half the length of their bars, empty if they have none."""
 
-    x: list[float]
-    y: list[float]
-    half: list[float]
+    x: Sequence[float]
+    y: Sequence[float]
+    half: Sequence[float] | None = None
 
 
-class Line(TypedDict):
-    """One series; ``low`` and ``high`` are its band, empty if it has none; ``dots`` draws points only.
-
-    ``ink`` is its colour, where a method has one in all figures; ``points`` are measured beside it.
-    """
+class Line(NamedTuple):
+    """One series with its band, if any; ``dots`` draws points only, ``points`` are measured beside it."""
 
     name: str
-    x: list[float]
-    y: list[float]
-    low: list[float]
-    high: list[float]
-    dots: bool
-    ink: str | None
-    points: Points | None
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    dots: bool = False
+    ink: str | None = None  # where a method has one in all figures
+    points: Points | None = None
 
 
-class Mark(TypedDict):
+class Mark(NamedTuple):
     """A place on the x axis (``y`` none: a vertical line) or in the panel (a star)."""
 
     name: str
     x: float
-    y: float | None
+    y: float | None = None
 
 
-class Panel(TypedDict):
+class Panel(NamedTuple):
     """One panel. ``heights``: marked values of y; ``limits``: of y; ``ticks``: words at 0, 1, … on x."""
 
     x: str
     y: str
-    lines: list[Line]
-    marks: list[Mark]
-    span: tuple[float, float] | None
-    log_x: bool
-    log_y: bool
-    heights: dict[str, float]
-    limits: tuple[float, float] | None
-    ticks: list[str]
+    lines: Sequence[Line]
+    marks: Sequence[Mark] = ()
+    span: tuple[float, float] | None = None
+    log_x: bool = False
+    log_y: bool = False
+    heights: Mapping[str, float] | None = None
+    limits: tuple[float, float] | None = None
+    ticks: Sequence[str] = ()
+
+
+points, mark, panel = Points, Mark, Panel
 
 
 def line(
@@ -71,60 +71,11 @@ def line(
     ink: str | None = None,
     points: Points | None = None,
 ) -> Line:
-    """A series, ``half`` the half-width of its band.
-
-    >>> line("a", [1, 2], [3.0, 4.0], half=[0.5, 0.5])["low"]
-    [2.5, 3.5]
-    """
-    low = [] if half is None else [b - h for b, h in zip(y, half, strict=True)]
-    high = [] if half is None else [b + h for b, h in zip(y, half, strict=True)]
-    return {
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "low": low,
-        "high": high,
-        "dots": dots,
-        "ink": ink,
-        "points": points,
-    }
-
-
-def points(x: Sequence[float], y: Sequence[float], half: Sequence[float] | None = None) -> Points:
-    """Measured places, ``half`` the half-length of their bars."""
-    return {"x": list(x), "y": list(y), "half": list(half or ())}
-
-
-def panel(
-    x: str,
-    y: str,
-    lines: Sequence[Line],
-    marks: Sequence[Mark] = (),
-    span: tuple[float, float] | None = None,
-    log_x: bool = False,
-    log_y: bool = False,
-    heights: Mapping[str, float] | None = None,
-    limits: tuple[float, float] | None = None,
-    ticks: Sequence[str] = (),
-) -> Panel:
-    """A panel with its axes named; see :class:`Panel`."""
-    return {
-        "x": x,
-        "y": y,
-        "lines": list(lines),
-        "marks": list(marks),
-        "span": span,
-        "log_x": log_x,
-        "log_y": log_y,
-        "heights": dict(heights or {}),
-        "limits": limits,
-        "ticks": list(ticks),
-    }
-
-
-def mark(name: str, x: float, y: float | None = None) -> Mark:
-    """A marked place."""
-    return {"name": name, "x": x, "y": y}
+    """A series, ``half`` the half-width of its band."""
+    low, high = (
+        ([], []) if half is None else ([b + s * h for b, h in zip(y, half, strict=True)] for s in (-1, 1))
+    )
+    return Line(name, list(x), list(y), low, high, dots, ink, points)
 
 
 def side_by_side(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
@@ -170,49 +121,49 @@ def legend_below(figure: Figure, *panels: Axes) -> None:
 
 def _draw(axes: Axes, one: Panel) -> None:
     _scale(axes, one)
-    if one["span"] is not None:
-        axes.axvspan(*one["span"], color=colour(1), alpha=0.15, linewidth=0)
-    for i, series in enumerate(one["lines"]):
+    if one.span is not None:
+        axes.axvspan(*one.span, color=colour(1), alpha=0.15, linewidth=0)
+    for i, series in enumerate(one.lines):
         _draw_line(axes, i, series)
-    for j, place in enumerate(one["marks"]):
-        _draw_mark(axes, j, place, colour(len(one["lines"]) + j))
-    for words, height in one["heights"].items():
+    for j, place in enumerate(one.marks):
+        _draw_mark(axes, j, place, colour(len(one.lines) + j))
+    for words, height in (one.heights or {}).items():
         _draw_height(axes, words, height)
-    if one["limits"] is not None:
-        axes.set_ylim(*one["limits"])
-    label(axes, x=one["x"], y=one["y"])
+    if one.limits is not None:
+        axes.set_ylim(*one.limits)
+    label(axes, x=one.x, y=one.y)
 
 
 def _scale(axes: Axes, one: Panel) -> None:
-    if one["log_y"]:
-        log_scale(axes, [v for series in one["lines"] for v in series["y"] if v > 0] or [1.0])
-    if one["log_x"]:
-        places = [v for series in one["lines"] for v in series["x"] if v > 0] or [1.0]
+    if one.log_y:
+        log_scale(axes, [v for series in one.lines for v in series.y if v > 0] or [1.0])
+    if one.log_x:
+        places = [v for series in one.lines for v in series.x if v > 0] or [1.0]
         narrow = max(places) < MANY * min(places)  # panels are small: fewer ticks than a page-wide figure has
         log_scale(axes, places if narrow else [1.0, 1000.0], which="x")
-    elif one["ticks"]:
-        axes.set_xticks(range(len(one["ticks"])), one["ticks"])
+    elif one.ticks:
+        axes.set_xticks(range(len(one.ticks)), one.ticks)
     else:
         axes.locator_params(axis="x", nbins=5)
 
 
 def _draw_line(axes: Axes, i: int, series: Line) -> None:
-    x, y, name, tint = series["x"], series["y"], series["name"], series["ink"] or colour(i)
-    if series["low"]:
-        axes.fill_between(x, series["low"], series["high"], color=tint, alpha=0.2, linewidth=0)
-    if series["dots"]:
+    x, y, name, tint = series.x, series.y, series.name, series.ink or colour(i)
+    if series.low:
+        axes.fill_between(x, series.low, series.high, color=tint, alpha=0.2, linewidth=0)
+    if series.dots:
         axes.plot(x, y, "o", color=tint, markersize=2.5, alpha=0.5, label=name)
     elif y:
-        marker = "o" if len(x) <= 25 and series["points"] is None else ""
+        marker = "o" if len(x) <= 25 and series.points is None else ""
         style = {"color": tint, "linestyle": dash(i), "linewidth": 1.6}
         axes.plot(x, y, marker=marker, markersize=3, label=name, **style)
-    if series["points"] is not None:
-        _draw_points(axes, series["points"], tint, None if y else name)
+    if series.points is not None:
+        _draw_points(axes, series.points, tint, None if y else name)
 
 
 def _draw_points(axes: Axes, points: Points, tint: str, name: str | None) -> None:
     style: dict[str, Any] = {"fmt": "o", "color": tint, "markersize": 4.5, "elinewidth": 1.2, "capsize": 2}
-    axes.errorbar(points["x"], points["y"], yerr=points["half"] or None, label=name, **style)
+    axes.errorbar(points.x, points.y, yerr=points.half or None, label=name, **style)
 
 
 def _draw_height(axes: Axes, words: str, height: float) -> None:
@@ -222,7 +173,7 @@ def _draw_height(axes: Axes, words: str, height: float) -> None:
 
 
 def _draw_mark(axes: Axes, j: int, place: Mark, tint: str) -> None:
-    x, y, name = place["x"], place["y"], place["name"]
+    x, y, name = place.x, place.y, place.name
     if y is None:
         axes.axvline(x, color=tint, linestyle=(0, (4, 2)), linewidth=1.4, label=name)
     else:

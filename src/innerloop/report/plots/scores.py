@@ -13,8 +13,7 @@ from innerloop.report.plots.style import INK, colour, dash, label, legend, log_s
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_BINS, FEWEST_BINS = 30, 8
-"""Bounds on the number of bars."""
+MOST_BINS, FEWEST_BINS = 30, 8  # bounds on the number of bars
 
 
 class ScoreCounts(TypedDict):
@@ -107,16 +106,11 @@ def score_histogram_figure(data: ScoreHistogram) -> Figure:
     return figure
 
 
-BINS = 15
-"""As many as the expected calibration error is commonly taken over."""
+BINS = 15  # as many as the expected calibration error is commonly taken over
 
 
 class Calibration(TypedDict):
-    """Per bin of equal width: labels in it, their mean probability and their share that is right.
-
-    Bins without labels are left out of ``called`` and ``right``. ``error`` is the expected calibration error,
-    the mean distance between the two over all labels.
-    """
+    """Per bin of equal width its labels; of full ones, mean probability and share that is right."""
 
     counts: list[int]
     called: list[float]

@@ -28,11 +28,9 @@ DARK_COLOURS = ("#4ba6e3", "#f0883e", "#2fc99a", "#e39cc4", "#d9ae3c", "#9aa9bd"
 DASHES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 """Lines differ by dash as well, for those who print in grey."""
 
-TEXT = 9.5
-"""Point size of all text: 12.7 px in a picture 480 px wide."""
+TEXT = 9.5  # point size of all text: 12.7 px in a picture 480 px wide
 
-LOG_FROM = 10.0
-"""Positive values that span more than this factor are drawn on a logarithmic axis."""
+LOG_FROM = 10.0  # positive values that span more than this factor are drawn on a logarithmic axis
 
 
 def colour(i: int) -> str:
@@ -46,11 +44,7 @@ def dash(i: int) -> Any:
 
 
 def wants_log(values: list[float], score: str = "") -> bool:
-    """Whether a logarithmic axis shows these values better. Never for accuracies: they end at 1.
-
-    >>> wants_log([0.01, 1.0]), wants_log([0.5, 1.0]), wants_log([0.0, 100.0])
-    (True, False, False)
-    """
+    """Whether a logarithmic axis shows these values better. Never for accuracies: they end at 1."""
     if not values or score == "accuracy":
         return False
     return min(values) > 0 and max(values) / min(values) > LOG_FROM
@@ -160,11 +154,7 @@ def figure_to_svg(figure: Figure, name: str = "figure", title: str = "", descrip
 
 
 def prefixed(svg: str, name: str) -> str:
-    """The same picture with ``name`` before every id, and before every use of one.
-
-    >>> prefixed('<path id="a"/><use href="#a" fill="url(#a)"/>', "r1")
-    '<path id="r1-a"/><use href="#r1-a" fill="url(#r1-a)"/>'
-    """
+    """The same picture with ``name`` before every id, and before every use of one."""
     return _ID.sub(rf"\g<1>{name}-", svg)
 
 

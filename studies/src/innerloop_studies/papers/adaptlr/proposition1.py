@@ -151,7 +151,7 @@ def _panels(results: Results) -> list[Panel]:
     counts, inside, gap = results["counts"], results[INSIDE], results[LIMIT]["gap"]
     guide = line("1/N", counts, [gap[0] * counts[0] / n for n in counts])
     bound = [line("(3.4) as printed", counts, inside["bound"]), line("with ε", counts, inside["corrected"])]
-    finite = [one for one in bound if math.isfinite(one["y"][0])]
+    finite = [one for one in bound if math.isfinite(one.y[0])]
     panels = {
         "α*_lim: 95 % quantile of the gap": [line("gap", counts, gap), guide],
         "half the proof's end: gap and bound": [line("gap", counts, inside["gap"]), *finite],

@@ -43,12 +43,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_from(record: Mapping[str, Any]) -> Sizes:
-    """What :meth:`Sizes.as_dict` gave.
-
-    >>> sizes = Sizes((1, 28, 28), 5, 5, 800, True)
-    >>> sizes_from(sizes.as_dict()) == sizes
-    True
-    """
+    """What :meth:`Sizes.as_dict` gave."""
     return Sizes(**{**record, "inputs": tuple(record["inputs"])})
 
 
@@ -64,11 +59,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Data:
-    """Training, validation and test tasks, made by :func:`build_data`.
-
-    Asking for one stream does not touch what only another one needs: judging a run opens its test pictures,
-    and a scale that was kept in a run is not computed from its training pictures again.
-    """
+    """Training, validation and test tasks; what only another stream needs is not touched."""
 
     def __init__(
         self, recipe: Recipe, pictures: ImageSource | None, train: Sampler | None, scale: Scale | None

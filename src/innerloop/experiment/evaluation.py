@@ -46,10 +46,7 @@ def wanted(recipe: Recipe) -> bool:
 
 
 def before_training(parts: Parts, params: Params) -> InitialNetwork:
-    """The network as it is made, without what a run was started from: that was trained.
-
-    A model of transformers is made with its weights, so that it never is untrained.
-    """
+    """The network as it is made, without what a run was started from; one of transformers comes trained."""
     like: Tensor = next(iter(params.values()))
     made = parts.network.init(torch.Generator().manual_seed(parts.recipe.run.seed))
     first, buffers = ({n: v.to(like.device) for n, v in tree.items()} for tree in made)

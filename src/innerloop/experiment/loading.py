@@ -89,10 +89,7 @@ def _with_pictures(recipe: Recipe, trained: Recipe, run: Path, sizes: Sizes) -> 
 
 
 def _alone(recipe: Recipe) -> Recipe:
-    """Without what only training needs: first weights, a teacher, and bfloat16, which is for its steps.
-
-    A machine without bfloat16 can judge what another one trained.
-    """
+    """Without what only training needs: first weights, a teacher, and bfloat16, which may not be here."""
     model = recipe.model.model_copy(update={"init": None})
     return recipe.model_copy(
         update={
@@ -177,10 +174,8 @@ def _unlike(given: Tensor | None, needed: Tensor) -> bool:
 
 
 def _unfit(entry: Tensor, param: Tensor | None) -> bool:
-    """Whether an entry of the optimiser is of no parameter, or can be no number for each of its entries.
-
-    A count of steps is a single number, and Adafactor keeps sums over rows and over columns.
-    """
+    """Whether an entry of the optimiser is of no parameter, or can be no number for each of its entries."""
+    # a count of steps is a single number, and Adafactor keeps sums over rows and over columns
     if param is None:
         return True
     sides = zip(entry.shape, param.shape, strict=False)

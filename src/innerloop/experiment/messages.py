@@ -65,28 +65,14 @@ RECIPE_WORDS = {
 
 @contextmanager
 def recipe_words() -> Iterator[None]:
-    """Within it, and in errors that leave it, arguments are called what a recipe calls them.
-
-    A context manager, and a decorator for functions that are given a recipe or a run: ``@recipe_words()``.
-
-    >>> from innerloop import UserError
-    >>> with recipe_words():
-    ...     print(UserError("set {clip}=10", names=("clip",)))
-    set outer.clip=10
-    """
+    """Within it, and in errors that leave it, arguments have a recipe's words; a context and a decorator."""
     with spelling(RECIPE_WORDS):
         yield
 
 
 @contextmanager
 def episode_words(kinds: int, training: bool) -> Iterator[None]:
-    """The same for an episode's shape, which is set in ``tasks``, in ``eval``, or in a mixture of ``kinds``.
-
-    >>> from innerloop import UserError
-    >>> with episode_words(0, training=False):
-    ...     print(UserError("lower {ways}", names=("ways",)))
-    lower eval.ways
-    """
+    """The same for an episode's shape, set in ``tasks``, in ``eval``, or in a mixture of ``kinds``."""
     if not kinds:
         section = "tasks" if training else "eval"
         shape = ("ways", "shots", "queries")
@@ -105,11 +91,7 @@ def episode_words(kinds: int, training: bool) -> Iterator[None]:
 
 
 def rate_words(recipe: Recipe) -> str:
-    """The inner rate as a message states it, and whether it is negative.
-
-    >>> rate_words(Recipe.model_validate({"inner": {"lr": -1.0}}))
-    'inner.lr=-1, which is negative, so that inner steps climb the loss'
-    """
+    """The inner rate as a message states it, and whether it is negative."""
     rate = recipe.inner.lr
     if rate == "auto":
         return "inner.lr=auto"

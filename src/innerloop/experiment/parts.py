@@ -149,11 +149,7 @@ def build(recipe: Recipe) -> Parts:
 
 
 def placed(recipe: Recipe) -> Recipe:
-    """The recipe with the device that ``auto`` means here: a graphics card if torch has one.
-
-    >>> placed(Recipe()).run.device
-    'cpu'
-    """
+    """The recipe with the device that ``auto`` means here: a graphics card if torch has one."""
     if recipe.run.device != "auto":
         return recipe
     kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None

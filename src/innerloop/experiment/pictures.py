@@ -31,11 +31,7 @@ class Scale(NamedTuple):
 
 
 def own_scale(kind: str) -> tuple[list[float], list[float]] | None:
-    """Mean and deviation that a network wants pictures in 0…1 standardised by; None if it has no wish.
-
-    >>> own_scale("conv4") is None, own_scale("efficientnet-lite0")[0][0] == 127 / 255
-    (True, True)
-    """
+    """Mean and deviation that a network wants pictures in 0…1 standardised by; None if it has no wish."""
     from innerloop.nets.hugging_face import PREFIX, is_hugging_face, read_preprocessing
     from innerloop.nets.pretrained import PRETRAINED
 
@@ -114,10 +110,7 @@ def held_out(recipe: Recipe) -> str | None:
 
 
 def scale_of(recipe: Recipe, pictures: Callable[[], ImageSource]) -> Scale:
-    """Mean and deviation that standardise the pictures: the network's own, or what training used.
-
-    A run keeps what it used.
-    """
+    """Mean and deviation that standardise the pictures: the network's own, or what training used and kept."""
     if own := own_scale(recipe.model.kind):
         return Scale(*own)
     if not recipe.data.standardise:
@@ -129,10 +122,7 @@ def scale_of(recipe: Recipe, pictures: Callable[[], ImageSource]) -> Scale:
 
 
 def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel over (about 5,000 of) the training pictures, from 0 to 1.
-
-    Where there are none (``data.splits=test``), over those of all classes.
-    """
+    """Mean and deviation, 0 to 1, of each channel over some training pictures; over all where none are."""
     from innerloop.tasks.few_shot import split_classes
 
     classes = split_classes(source, "train" if len(source.splits.get("train", ())) else "all")
@@ -194,10 +184,7 @@ def build_image_sampler(
     dtype: torch.dtype,
     hard: tuple[str, ...] = (),
 ) -> Sampler:
-    """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``.
-
-    Tasks of the groups in ``hard`` are drawn apart from others in training.
-    """
+    """Episodes of a split, or minibatches; tasks of ``hard`` groups are drawn apart in training."""
     from innerloop.data.augment import episode_transform, lee2019
     from innerloop.tasks.few_shot import few_shot_sampler
     from innerloop.tasks.hard_groups import by_hardness

@@ -34,10 +34,7 @@ _EXACT = 40  # up to this side a picture is kept as it is
 def keep_predictions(
     run: Path, evaluation: Path, recipe: Recipe, data: Data, given: Sequence[EpisodePredictions]
 ) -> Path:
-    """Writes ``predictions/<name of the evaluation>``: what was said of queries, and two tasks in pictures.
-
-    Shown are the first task, which nobody chose, and the one with the lowest accuracy.
-    """
+    """Writes what was said of queries, and two tasks in pictures: the first, and that of lowest accuracy."""
     kinds = build_kinds(recipe, training=False)
     drawn = few_shot(data.pictures, "test", recipe.eval.seed, kinds, recipe.tasks.balanced)
     rows = {one.episode: _rows(drawn, one.episode) for one in given}

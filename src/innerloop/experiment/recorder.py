@@ -68,10 +68,7 @@ class RunRecorder:
 
 
 def _tracked(recipe: Recipe, run: Path, say: Callable[[str], None]) -> TrackerRun | None:
-    """The run as a tracker knows it, None without one.
-
-    The manifest keeps the name, so that a resumed run goes on under it, wherever its directory is by then.
-    """
+    """The run as a tracker knows it, None without one; the manifest keeps the name for a resume elsewhere."""
     by, project = recipe.run.track, recipe.run.project
     if by == NO_TRACKER:
         return None

@@ -67,11 +67,7 @@ def with_kept_data(recipe: Recipe, trained: Recipe, run: Path) -> Recipe:
 
 
 def shown_as_trained(recipe: Recipe, trained: Recipe, shape: Sequence[int]) -> Recipe:
-    """The recipe with pictures of another dataset in the size and colour that a run was trained on.
-
-    What the user says of ``data.size`` and ``data.colour`` stays. Pictures that are as the run wants them are
-    left alone.
-    """
+    """The recipe with another dataset's pictures in the run's size and colour, unless these were typed."""
     ours, theirs = recipe.data, trained.data
     if recipe.tasks.family not in IMAGE_FAMILIES or ours.name == theirs.name or shape[-1] != shape[-2]:
         return recipe
@@ -97,10 +93,7 @@ def shown_words(recipe: Recipe, asked: Recipe) -> list[str]:
 
 
 def kept_scale(recipe: Recipe, trained: Recipe, run: Path) -> Scale | None:
-    """Mean and deviation that a run was trained with, for other pictures than its own; None for its own.
-
-    They belong to the weights: a network that has seen pictures at one scale is judged at that.
-    """
+    """Mean and deviation that a run was trained with: they belong to its weights. None for its own."""
     kept, ours = read_kept(run / KEPT), recipe.data
     if recipe.tasks.family not in IMAGE_FAMILIES or kept is None or kept["mean"] is None:
         return None

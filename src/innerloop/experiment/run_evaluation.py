@@ -19,10 +19,7 @@ from innerloop.runs.directory import refuse_links
 
 
 def compare_runs(run: Path, other: Path, overrides: list[str], *, trust: bool = False) -> ComparedRuns:
-    """Judges two runs by the same protocol, and compares them task by task.
-
-    ``trust`` says whether code that their recipes name may be imported.
-    """
+    """Judges two runs by the same protocol, and compares them task by task."""
     first, second = (evaluate_run(each, overrides, trust=trust) for each in (run, other))
     return ComparedRuns(first, other, compare_judged(first, second, (str(run), str(other))))
 
@@ -35,10 +32,7 @@ def compare_backbone(
     argv: list[str] | None = None,
     trust: bool = False,
 ) -> ComparedRuns:
-    """Judges a backbone in a run of its own on the tasks of another run, and compares the two task by task.
-
-    Settings of tasks and of judging hold for both; those of the network and of the run are the backbone's.
-    """
+    """Judges a backbone in a run of its own on the tasks of another run, and compares the two."""
     from innerloop.experiment.backbone_run import judge_backbone
 
     own = judge_backbone(backbone, overrides, other, argv=argv)

@@ -71,11 +71,7 @@ class ProblemName(NamedTuple):
 
 
 def named(source: str) -> ProblemName:
-    """What a word names: the one way to name a problem, for every command and in Python.
-
-    >>> [named(word).kind for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine", "mine:lines")]
-    ['recipe', 'recipe', 'pictures', 'family', 'family']
-    """
+    """What a word names: the one way to name a problem, for every command and in Python."""
     path = user_path(source)
     if source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path):
         return ProblemName("recipe", source)
@@ -125,11 +121,7 @@ def shipped_recipes() -> list[Shipped]:
 
 
 def header(text: str) -> str:
-    r"""The comment that a recipe starts with: its command and what it shows.
-
-    >>> header("# innerloop train x\n# Shows y.\nname = 'x'")
-    'innerloop train x\nShows y.'
-    """
+    """The comment that a recipe starts with: its command and what it shows."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -197,10 +189,7 @@ def load_recipe(source: str, items: Items = (), *, trust: bool = False, pictures
 
 
 def read_recipe(source: str, items: Items = (), *, shared: bool = False) -> Recipe:
-    """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built.
-
-    ``shared`` is as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
-    """
+    """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built."""
     return _read(source, items, shared=shared)[0]
 
 
@@ -257,11 +246,8 @@ def fitted_recipe(
 
 
 def own_pictures(source: str) -> str | None:
-    """What ``data.name`` is to be where pictures stand for a recipe: a folder, an .npz file, a dataset.
-
-    None where the word names something else. A folder of a recipe's name is not meant; one with a
-    ``recipe.toml`` is a run. A folder that is called as a dataset is named by its place.
-    """
+    """What ``data.name`` is to be where a folder, .npz or dataset stands for a recipe; None for others."""
+    # a folder that is called as a recipe is not meant, and one that is called as a dataset gets its place
     path = user_path(source)
     if source in shipped_names() or source == "last" or is_run(path):
         return None

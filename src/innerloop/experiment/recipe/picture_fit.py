@@ -1,9 +1,4 @@
-"""Recipes that fit any pictures: what they leave open follows from the pictures (``data.auto``).
-
-Ways, shots and queries must suit the smallest class and the smallest split; side and colour the files; the
-steps of plain supervision, and whether pictures are augmented, their number. What the recipe or the user
-says is left alone. Importing this file imports neither torch nor numpy.
-"""
+"""Recipes that fit any pictures: what they leave open follows from the pictures (``data.auto``). No torch."""
 
 from __future__ import annotations
 
@@ -81,33 +76,18 @@ def fit(recipe: Recipe, said: Collection[str]) -> PictureFit:
 
 
 def learns_by_heart(family: str, method: str) -> bool:
-    """Whether few pictures are learnt by heart, so that they are augmented: see :data:`FEW`.
-
-    >>> learns_by_heart("few-shot", "protonet"), learns_by_heart("few-shot", "maml")
-    (True, False)
-    """
+    """Whether few pictures are learnt by heart, so that they are augmented: see :data:`FEW`."""
     return family == "supervised" or method == "protonet"
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Mapping[str, Any]]) -> Recipe:
-    """A recipe with settings of known sections replaced; they are not checked.
-
-    >>> with_settings(Recipe(), {"tasks": {"ways": 3}}).tasks.ways
-    3
-    """
+    """A recipe with settings of known sections replaced; they are not checked."""
     sections = {name: getattr(recipe, name).model_copy(update=dict(new)) for name, new in settings.items()}
     return recipe.model_copy(update=sections)
 
 
 def fitted_shape(seen: Survey, recipe: Recipe, said: Collection[str]) -> dict[str, int]:
-    """Ways, shots and queries that all classes allow, apart from those that are said.
-
-    >>> from innerloop.data.opening import Survey
-    >>> parts = {"train": ["a", "b", "c"], "validation": ["d", "e"], "test": ["f", "g"]}
-    >>> seen = Survey("pets", dict.fromkeys("abcdefg", 8), parts, 84, False, True)
-    >>> fitted_shape(seen, Recipe(), [])
-    {'ways': 2, 'shots': 4, 'queries': 4}
-    """
+    """Ways, shots and queries that all classes allow, apart from those that are said."""
     tasks = recipe.tasks
     given = {key: getattr(tasks, key) for key in ("ways", "shots", "queries") if f"tasks.{key}" in said}
     parts = [seen.splits[part] for part in PARTS if len(seen.splits.get(part, ())) > 1] or [[*seen.counts]]
@@ -169,11 +149,7 @@ def _lines(seen: Survey, recipe: Recipe, said: Collection[str]) -> list[str]:
 
 
 def span(counts: Collection[int]) -> str:
-    """The smallest and the largest of some numbers, in words.
-
-    >>> span([3, 3]), span([3, 5, 4])
-    ('3', '3 to 5')
-    """
+    """The smallest and the largest of some numbers, in words."""
     low, high = min(counts), max(counts)
     return f"{low}" if low == high else f"{low} to {high}"
 
@@ -193,11 +169,7 @@ def _hint(seen: Survey, least: int, said: Collection[str]) -> list[str]:
 
 
 def number(count: int, one: str, several: str) -> str:
-    """A number of things.
-
-    >>> number(1, "class", "classes"), number(2, "class", "classes")
-    ('1 class', '2 classes')
-    """
+    """A number of things."""
     return f"{count} {one if count == 1 else several}"
 
 

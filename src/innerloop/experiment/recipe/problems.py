@@ -64,11 +64,7 @@ def kind(field: FieldInfo) -> tuple[Any, bool]:
 
 
 def words_beside(field: FieldInfo) -> list[str]:
-    """Words that a setting takes besides its first kind, as ``auto`` in ``float | Literal["auto"]``.
-
-    >>> words_beside(known_settings()["inner.lr"])
-    ['auto']
-    """
+    """Words that a setting takes besides its first kind, as ``auto`` in ``float | Literal["auto"]``."""
     parts = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else ()
     return [str(word) for part in parts[1:] if get_origin(part) is Literal for word in get_args(part)]
 
@@ -84,11 +80,7 @@ def takes_inf(field: FieldInfo) -> bool:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a setting takes, in words.
-
-    >>> allowed(known_settings()["outer.clip"]), allowed(known_settings()["model.pooling"])
-    ('a number above 0, or none', 'max or stride')
-    """
+    """What a setting takes, in words."""
     core, optional = kind(field)
     if get_origin(core) is Literal:
         words = [str(word) for word in get_args(core)]
@@ -115,11 +107,7 @@ def allowed(field: FieldInfo) -> str:
 
 
 def near(key: str, known: Iterable[str]) -> list[str]:
-    """The settings that ``key`` may have meant, likeliest first.
-
-    >>> near("steps", known_settings()), near("inner.learning_rate", known_settings())
-    (['inner.steps', 'outer.steps'], ['inner.lr'])
-    """
+    """The settings that ``key`` may have meant, likeliest first."""
     keys = list(known)
     section, _, leaf = key.replace("-", "_").rpartition(".")
     leaf = _ELSEWHERE.get(leaf, leaf)
@@ -139,13 +127,7 @@ def near(key: str, known: Iterable[str]) -> list[str]:
 
 
 def suggest(key: str, known: Iterable[str], listing: str = "innerloop show sine-maml --schema") -> str:
-    """Up to two settings that ``key`` may have meant, or the command that lists them all.
-
-    >>> suggest("inner.step", known_settings())
-    " (did you mean 'inner.steps'?)"
-    >>> suggest("zebra", known_settings())
-    '; `innerloop show sine-maml --schema` lists them all'
-    """
+    """Up to two settings that ``key`` may have meant, or the command that lists them all."""
     options = near(key, known)
     if not options:
         return f"; `{listing}` lists them all"
@@ -153,11 +135,7 @@ def suggest(key: str, known: Iterable[str], listing: str = "innerloop show sine-
 
 
 def likeliest(word: Any, field: FieldInfo) -> str:
-    """Which of a setting's words ``word`` may have meant, to append to a message, or nothing.
-
-    >>> likeliest("mamll", known_settings()["inner.method"])
-    " (did you mean 'maml'?)"
-    """
+    """Which of a setting's words ``word`` may have meant, to append to a message, or nothing."""
     core, _ = kind(field)
     if get_origin(core) is not Literal or not isinstance(word, str):
         return ""
@@ -166,11 +144,7 @@ def likeliest(word: Any, field: FieldInfo) -> str:
 
 
 def show(value: Any) -> str:
-    """A value as one would type it.
-
-    >>> show("relu"), show([1, 2]), show(True), show(None), show(0.001)
-    ("'relu'", '[1, 2]', 'true', 'none', '0.001')
-    """
+    """A value as one would type it."""
     if isinstance(value, str):
         return f"'{shorten(printable(value))}'"
     return "none" if value is None else shorten(json.dumps(value, default=str, ensure_ascii=False))

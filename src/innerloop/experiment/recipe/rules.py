@@ -41,11 +41,7 @@ def _online_problems(inner: InnerSettings) -> Iterator[str]:
 
 
 def own_setting_problems(method: str, given: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a learner's own settings.
-
-    >>> list(own_setting_problems("maml", {"penalty": 1.0}))
-    ['inner.settings.penalty: inner.method=maml has no settings of its own: leave it out.']
-    """
+    """What is wrong with a learner's own settings."""
     known = entry_of(method).settings
     if method not in LEARNERS and not known:  # a learner of one's own: its factory says what it takes
         return
@@ -300,12 +296,7 @@ Readers: TypeAlias = Mapping[str, tuple[When, ...]]
 
 
 def unread_keys(readers: Readers, keys: Iterable[str], *about: Any) -> dict[str, str]:
-    """Of some settings those that nothing reads, with what they are for (the first condition that fails).
-
-    >>> readers = {"width": (When("a network", lambda depth: depth > 0),)}
-    >>> unread_keys(readers, ["width", "seed"], 0), unread_keys(readers, ["width"], 2)
-    ({'width': 'a network'}, {})
-    """
+    """Of some settings those that nothing reads, with what they are for (the first condition that fails)."""
     failed = {key: [when.words for when in readers.get(key, ()) if not when.holds(*about)] for key in keys}
     return {key: words[0] for key, words in failed.items() if words}
 
@@ -438,14 +429,7 @@ JUDGED: Readers = {
 
 
 def unread(recipe: Recipe, typed: Iterable[str], *, judging: bool = False) -> list[str]:
-    """Sentences on settings that were typed and that this recipe does not use, or does not have.
-
-    >>> from innerloop.experiment.recipe.schema import Recipe
-    >>> unread(Recipe(), ["tasks.resample"])
-    ['tasks.resample is not read: it is for a given tasks.n_tasks.']
-    >>> unread(Recipe(), ["outer.lr"]), unread(Recipe(), ["outer.lr"], judging=True)
-    ([], ['outer.lr is not read: it is for training.'])
-    """
+    """Sentences on settings that were typed and that this recipe does not use, or does not have."""
     from innerloop.experiment.recipe.schema import absent
 
     keys = list(dict.fromkeys(typed))
@@ -467,10 +451,7 @@ def _not_judged(keys: Iterable[str], recipe: Recipe) -> dict[str, str]:
 
 
 def rate_warnings(recipe: Recipe) -> list[str]:
-    """What to say of a negative inner rate before it is used.
-
-    Negative rates are allowed: AdaptLR H.5 trains and tests with them.
-    """
+    """What to say of a negative inner rate, which is allowed: AdaptLR H.5 trains and tests with them."""
     inner = recipe.inner
     if not reads(inner.method, "lr") or inner.lr == "auto" or inner.lr >= 0:
         return []

@@ -1,7 +1,4 @@
-"""The runs of a sweep: every combination of the listed values, or a space that runs are drawn from.
-
-All that a run may be is checked before any of them starts.
-"""
+"""The runs of a sweep: every combination of listed values, or a space to draw from, all checked first."""
 
 from __future__ import annotations
 
@@ -63,14 +60,7 @@ class _Asked(NamedTuple):
 
 
 def split_grid(typed: Iterable[Assignment]) -> tuple[dict[str, list[Any]], list[str]]:
-    """Swept keys with their values, and the assignments that hold for all runs.
-
-    A list is swept unless the setting itself is a list; then a list of lists is.
-
-    >>> items = ["inner.lr=[0.01,0.1]", "seed=[0,1]", "outer.steps=5", "model.hidden=[40,40]"]
-    >>> split_grid(parse(items, GRAMMAR)[0].values())
-    ({'inner.lr': [0.01, 0.1], 'run.seed': [0, 1]}, ['outer.steps=5', 'model.hidden=[40,40]'])
-    """
+    """Swept keys with their values (of list settings, a list of lists), and what holds for all runs."""
     swept: dict[str, list[Any]] = {}
     fixed: list[str] = []
     for key, value, raw in typed:
@@ -223,25 +213,13 @@ class Range(NamedTuple):
         return self.how in ("log", "logint")
 
     def probes(self) -> list[float]:
-        """Its ends and a number between them that is not whole unless all are: what a recipe must accept.
-
-        >>> Range("uniform", 1, 5).probes(), Range("int", 1, 5).probes()
-        ([1, 2.527864, 5], [1, 2, 5])
-        """
+        """Its ends and a number between them that is not whole unless all are: what a recipe must accept."""
         middle = self.low + 0.381966 * (self.high - self.low)
         return [self.low, int(middle) if self.whole else middle, self.high]
 
 
 def split_ranges(typed: Iterable[Assignment]) -> tuple[dict[str, Range], list[Assignment], list[str]]:
-    """Ranges by their setting, the other assignments, and what is wrong with ranges, a sentence each.
-
-    Settings that take text are left alone: ``description=log(1,2)`` is a description.
-
-    >>> items = [Assignment("inner.lr", "log(1e-3,1)", "log(1e-3,1)"), Assignment("inner.steps", 5, "5")]
-    >>> ranges, rest, problems = split_ranges(items)
-    >>> ranges["inner.lr"], [item.key for item in rest], problems
-    (Range(how='log', low=0.001, high=1), ['inner.steps'], [])
-    """
+    """Ranges by their setting (but of text), the other assignments, and what is wrong with ranges."""
     ranges: dict[str, Range] = {}
     rest: list[Assignment] = []
     problems: list[str] = []
@@ -263,11 +241,7 @@ def _takes_text(key: str) -> bool:
 
 
 def read_range(key: str, how: str, inside: str) -> Range:
-    """The range that ``how(inside)`` means.
-
-    >>> read_range("inner.steps", "int", "1, 10")
-    Range(how='int', low=1, high=10)
-    """
+    """The range that ``how(inside)`` means."""
     typed = f"{key}={how}({inside})"
     if how not in EXAMPLES:
         raise UserError(

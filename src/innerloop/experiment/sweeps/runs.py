@@ -46,15 +46,7 @@ _INTERRUPTED = 130
 
 
 class RunJob(NamedTuple):
-    """One run as plain data: what a worker on any machine needs to carry it out.
-
-    Attributes:
-        label: the name of its folder.
-        file: its recipe.
-        folder: that of the sweep.
-        share: cores that it gets.
-        named: code from outside that it may import, which was typed or trusted when the sweep began.
-    """
+    """One run as plain data for a worker on any machine; ``named`` is outside code that it may import."""
 
     label: str
     file: str
@@ -156,10 +148,7 @@ def stop_run(folder: Path, label: str) -> None:
 
 
 def _passes_trust(job: RunJob, earlier: list[Path]) -> bool:
-    """Whether the process may import what its file names: code that we were told to trust, and no other.
-
-    That of the cell was typed or trusted here. A run that lies in the folder already may name anything.
-    """
+    """Whether the process may import what its file names: what was trusted here, not what a run names."""
     return bool(job.named) and (not earlier or foreign_code(read_recipe(str(earlier[-1]))) == job.named)
 
 
@@ -219,11 +208,7 @@ def best_validation(run: Path, score: str) -> float | None:
 
 
 def score_of(recipe: Recipe) -> str:
-    """What a recipe is judged by.
-
-    >>> score_of(Recipe())
-    'mse'
-    """
+    """What a recipe is judged by."""
     return _score(recipe.outer.loss or recipe.inner.loss)
 
 

@@ -1,9 +1,4 @@
-"""What stands beside a race on the same fresh tasks: what needs no training, and what others trained.
-
-A pretrained network comes first: its features are computed in small batches and kept on disk, as long as its
-share of the budget lasts. The pictures that it came to are those that all other evaluations draw their tasks
-from.
-"""
+"""What stands beside a race on the same fresh tasks: pretrained networks, and what needs no training."""
 
 from __future__ import annotations
 
@@ -144,10 +139,7 @@ def installed_backbone() -> str | None:
 
 
 def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
-    """Validation pictures in the order in which they are looked at: what a task asks of a class at a time.
-
-    A class is drawn from as soon as it has its shots and queries, so that the first few batches make tasks.
-    """
+    """Validation pictures in the order in which they are looked at: what a task asks of a class at a time."""
     each = _of_a_class(recipe)
     generator = np.random.default_rng(derive_seed(recipe.eval.seed, "pool"))
     classes = [

@@ -167,13 +167,7 @@ def _rate_part_of(problem: AdviceProblem, recipe: Recipe, advice: RateAdvice) ->
 
 
 def worth_trying(sweep: Sequence[float], factor: float | None) -> tuple[float, ...]:
-    """Rates for a sweep: those of the estimate; around a single point, as far as the truth may be from it.
-
-    >>> worth_trying([0.1, 0.2], 5.0), worth_trying([0.1], None)
-    ((0.1, 0.2), (0.1,))
-    >>> [round(rate, 3) for rate in worth_trying([0.3], 5.0)]
-    [0.06, 0.134, 0.3, 0.671, 1.5]
-    """
+    """Rates for a sweep: the estimate's; around a single point, as far as the truth may be from it."""
     if len(sweep) != 1 or factor is None:
         return tuple(sweep)
     return tuple(sweep[0] * factor**power for power in (-1.0, -0.5, 0.0, 0.5, 1.0))
@@ -208,10 +202,7 @@ def landscape_part(problem: AdviceProblem) -> LandscapePart:
 
 
 def closed_forms(problem: AdviceProblem) -> TaskLandscape:
-    """What the closed forms give for tasks with a squared error, from samples of their training stream.
-
-    The features are what a linear network has: the inputs, with a constant if its last layer has a bias.
-    """
+    """What the closed forms give for the training tasks, with features of a linear network: the inputs."""
     recipe = _with_more_samples(problem.recipe)
     data = build_data(recipe)
     tasks, network = data.train.episodes(range(TASKS)), build_network(recipe, data.sizes)

@@ -1,7 +1,4 @@
-"""``innerloop search``: candidates ranked before training race against random ones; one is chosen.
-
-From what was asked to a run directory with the answer, the recipe of the chosen network, and a page.
-"""
+"""``innerloop search``: candidates ranked before training race against random ones; one is chosen."""
 
 from __future__ import annotations
 
@@ -103,10 +100,7 @@ def ending_of(first: Racer, second: Racer) -> Ending:
 
 
 def worth_of(racers: Sequence[Racer], end: Ending, scoring: float, k: int) -> dict[str, Any]:
-    """What the score was worth: the best by the score against the best of random ones, at what cost.
-
-    ``scoring`` is the seconds of scoring on one core.
-    """
+    """The best by the score against the best random one, at what cost (``scoring``: seconds on one core)."""
     ours, theirs = ([r for r in racers if r.entrant.field == field] for field in ("score", "random"))
     firsts = [(a.rungs[0].mean, b.rungs[0].mean) for a, b in zip(ours, theirs, strict=False)]
     pairs = [a - b for a, b in firsts if a is not None and b is not None]

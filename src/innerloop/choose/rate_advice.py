@@ -86,10 +86,7 @@ class RateAdvice(NamedTuple):
 
 
 def doubtful_outside(advice: RateAdvice) -> tuple[float, float]:
-    """The rates outside which a user's own one is warned about: [low/4, 4·high], or further up if unsure.
-
-    Where the point was far off, the best rate lay above it; a rate far below the bracket was never good.
-    """
+    """Outside, a user's rate is warned about: [low/4, 4·high], or further up, where best rates have lain."""
     return advice.low / FAR, max(FAR, advice.factor or FAR) * advice.high
 
 

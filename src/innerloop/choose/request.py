@@ -1,7 +1,4 @@
-"""What ``advise`` and ``search`` are asked: a recipe, pictures or a family of tasks first, then settings.
-
-Importing this does not import torch.
-"""
+"""What ``advise`` and ``search`` are asked: what is meant first, then settings. Imports no torch."""
 
 from __future__ import annotations
 
@@ -59,18 +56,7 @@ Settings = TypeVar("Settings", bound=AdviseSettings | SpaceSettings)
 
 
 class Request(NamedTuple, Generic[Settings]):
-    """What advice or a search is asked for.
-
-    Attributes:
-        source: what was named first.
-        settings: of the command.
-        recipe: whose tasks are meant.
-        notes: warnings.
-        lines: what people are told besides.
-        named: whether a recipe was named, rather than data or a family.
-        said: settings of the recipe that were typed.
-        free: what the data may decide.
-    """
+    """What advice or a search is asked: settings ``said`` of the recipe, what the data decide (free)."""
 
     source: str
     settings: Settings

@@ -1,7 +1,4 @@
-"""The run directory of advice or a search: what was asked, what was decided, and one go at it after another.
-
-The manifest says what was asked, so that ``resume`` needs nothing else.
-"""
+"""The run directory of advice or a search, whose manifest says what was asked, so that it can be resumed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What ``innerloop advise`` and ``innerloop search`` take, besides the settings of a recipe.
-
-Importing this does not import torch.
-"""
+"""What ``innerloop advise`` and ``innerloop search`` take, besides the settings of a recipe. No torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Trials: an entrant trained for so many steps and judged on shared validation tasks.
-
-A trial keeps its result, the score of every task included, and its state where it may be continued, in a
-folder of its own: one that was finished before is read, and one that was interrupted is carried out again,
-to the same bits.
-"""
+"""Trials: an entrant trained for so many steps and judged on shared tasks, kept, and continued to the bit."""
 
 from __future__ import annotations
 
@@ -90,10 +85,7 @@ class TrialResult(NamedTuple):
 
 
 def shorten(recipe: Recipe, steps: int, queries: int | None) -> dict[str, Any]:
-    """A recipe within so many steps, as plain data: its schedule and its warm-up are shortened.
-
-    ``queries`` are those of a class in validation tasks; as the recipe says if there are none.
-    """
+    """A recipe within so many steps, its schedule shortened, with validation ``queries``, as plain data."""
     outer, judged = recipe.outer, recipe.eval
     warmup = min(outer.warmup, math.ceil(outer.warmup * steps / outer.steps))
     short = outer.model_copy(update={"steps": steps, "warmup": warmup})
@@ -106,10 +98,7 @@ def shorten(recipe: Recipe, steps: int, queries: int | None) -> dict[str, Any]:
 def run_trial(
     trial: Trial, parts: Parts | None = None, plan: Plan | None = None, test_steps: int | None = None
 ) -> TrialResult:
-    """The result of a trial; one that was kept is read.
-
-    ``parts``, ``plan`` and ``test_steps`` are handed in where they are not those of the trial's recipe.
-    """
+    """The result of a trial; a kept one is read. What is handed in is not that of the trial's recipe."""
     if trial.file.is_file():
         return _read_result(trial.file)
     trial.folder.mkdir(parents=True, exist_ok=True)
@@ -137,10 +126,7 @@ def run_trial(
 def run_trials(
     trials: Sequence[Trial], pool: int | Executor, tick: Callable[[Trial], None], left: Left = None
 ) -> list[TrialResult | None]:
-    """The results of several trials, in their order; None for those that were ended because time was up.
-
-    Those that were kept are read.
-    """
+    """The results of several trials, in their order; None for those that were ended because time was up."""
     results = {place: run_trial(trial) for place, trial in enumerate(trials) if trial.file.is_file()}
     for place in results:
         tick(trials[place])
@@ -278,14 +264,8 @@ def _costs_of(recipe: dict[str, Any]) -> Costs:
 def map_jobs(
     work: Callable[[Job], Value], jobs: Sequence[Job], pool: int | Executor, left: Left = None
 ) -> Iterator[tuple[int, Value]]:
-    """The place of every job and its value, as they finish, in so many processes or by an executor.
-
-    When the consumer stops, or is interrupted, jobs that are under way are ended at once: a job must keep
-    what it finishes by itself, whole or not at all. :class:`OutOfTimeError` where no time is ``left``.
-
-    >>> sorted(map_jobs(abs, [-1, 2], 1))
-    [(0, 1), (1, 2)]
-    """
+    """The place of every job and its value, as they finish; :class:`OutOfTimeError` where no time is left."""
+    # when the consumer stops, jobs under way are ended: each keeps what it finishes, whole or not at all
     if isinstance(pool, Executor):
         yield from as_finished(pool, work, jobs, left=left)
     elif jobs:

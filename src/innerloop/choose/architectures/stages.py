@@ -59,23 +59,12 @@ def check_start(choices: Choices) -> Choices:
 
 
 def rounds_of(choices: Choices) -> int:
-    """Rounds until every edge has one operator.
-
-    >>> from innerloop.nets.cells import all_choices
-    >>> rounds_of(all_choices())
-    6
-    """
+    """Rounds until every edge has one operator."""
     return max(len(operators) for cell in choices for operators in cell) - 1
 
 
 def edge_stage(choices: Choices, number: int) -> Stage:
-    """A round: every edge with several operators loses one.
-
-    >>> from innerloop.nets.cells import all_choices
-    >>> stage = edge_stage(all_choices(), 1)
-    >>> len(stage.items), len(stage.groups), stage.groups[0].drop
-    (126, 18, 1)
-    """
+    """A round: every edge with several operators loses one."""
     items = [EdgeOperator(*each) for each in remaining(choices)]
     several = [item for _, edge in groupby(items, lambda i: i[:3]) for item in _if_several(edge)]
     groups = _groups(several, lambda item: item[:3], lambda _: 1)

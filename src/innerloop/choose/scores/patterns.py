@@ -100,16 +100,7 @@ class _Watch(TorchDispatchMode):
 def watch_kinks(
     network: Network, params: Params, buffers: Buffers, x: Tensor, take: Take, statistics: Statistics
 ) -> None:
-    """One forward pass of ``x``; ``take`` is given every layer's sides.
-
-    >>> from innerloop import mlp
-    >>> net, seen = mlp(1, [2], 1), []
-    >>> params = {"layer0.weight": torch.tensor([[1.0], [-1.0]]), "layer0.bias": torch.zeros(2),
-    ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}
-    >>> watch_kinks(net, params, {}, torch.tensor([[3.0]]), seen.append, "batch")
-    >>> seen
-    [tensor([[ True, False]])]
-    """
+    """One forward pass of ``x``; ``take`` is given every layer's sides."""
     with torch.no_grad(), untransformed(), _Watch(len(x), take) as watch:
         apply(network, params, buffers, x, statistics)
     if not watch.count:
@@ -218,17 +209,7 @@ def linear_regions(
 def hamming_kernel(
     network: Network, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics = "batch"
 ) -> Tensor:
-    r"""How many ReLUs agree between every two inputs, ``(n, n)`` in float64 and exact.
-
-    >>> from innerloop import mlp
-    >>> net = mlp(1, [2], 1)
-    >>> params = {"layer0.weight": torch.tensor([[1.0], [1.0]]), "layer0.bias": torch.tensor([0.0, -1.0]),
-    ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}
-    >>> hamming_kernel(net, params, {}, torch.tensor([[-1.0], [0.5], [2.0]]))
-    tensor([[2., 1., 0.],
-            [1., 2., 1.],
-            [0., 1., 2.]], dtype=torch.float64)
-    """
+    """How many ReLUs agree between every two inputs, ``(n, n)`` in float64 and exact."""
     total = torch.zeros(len(x), len(x), dtype=torch.float64, device=x.device)
 
     def add(sides: Tensor) -> None:

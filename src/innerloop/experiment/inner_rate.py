@@ -8,6 +8,7 @@ from pathlib import Path
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.runs.checkpoints import load_checkpoint
@@ -28,7 +29,7 @@ Say = Callable[[str], None]
 
 def with_rate(recipe: Recipe, rate: float) -> Recipe:
     """The recipe with a number for its inner rate."""
-    return recipe.model_copy(update={"inner": recipe.inner.model_copy(update={"lr": float(rate)})})
+    return with_settings(recipe, {"inner": {"lr": float(rate)}})
 
 
 def provisional(recipe: Recipe) -> Recipe:

@@ -15,7 +15,7 @@ from innerloop.core.paths import user_path
 from innerloop.core.stderr import tell
 from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.picture_fit import fit, pictures_of, with_settings
-from innerloop.experiment.recipe.problems import known_settings, show
+from innerloop.experiment.recipe.problems import known_settings, places, show
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import DataSettings, Recipe
 from innerloop.experiment.recipe.settings import (
@@ -269,11 +269,6 @@ def _is_dataset(source: str) -> bool:
     return source == EMBEDDED or source in catalogue() or own_store(source) is not None
 
 
-def _is_of_a_run(source: str) -> bool:
-    path = user_path(source)
-    return source == "last" or (is_run(path) if path.is_dir() else path.name == RECIPE)
-
-
 def _unread(path: Path, reason: str) -> str:
     from innerloop.data.pictures import is_picture, is_taken_for_picture
 
@@ -294,7 +289,6 @@ def _not_found(source: str, path: Path) -> str:
 
 
 _SHOWN = 5
-_ABSENT = object()
 
 
 class ChangedRecipeError(UserError):
@@ -345,19 +339,9 @@ def _differences(kept: Mapping[str, Any], content: bytes) -> list[str]:
         present = make_recipe(read_toml(content.decode(), RECIPE)).model_dump()
     except (UserError, UnicodeDecodeError):
         return ["it can no longer be read"]
-    lines = []
-    for key in known_settings():
-        was, now = _setting(kept, key), _setting(plain(present), key)
-        if was is not _ABSENT and was != now:
-            lines.append(f"{key} was {show(was)}, now it is {show(now)}")
-    return lines
-
-
-def _setting(recipe: Mapping[str, Any], key: str) -> Any:
-    """A setting's value; absent from a recipe that was kept before there was such a setting."""
-    value: Any = recipe
-    for part in key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return _ABSENT
-        value = value[part]
-    return value
+    fields = known_settings()
+    was, now = (
+        {k: table[leaf] for k, table, leaf in places(d, fields)} for d in (dict(kept), plain(present))
+    )
+    both = [key for key in fields if key in was and key in now and was[key] != now[key]]
+    return [f"{key} was {show(was[key])}, now it is {show(now[key])}" for key in both]

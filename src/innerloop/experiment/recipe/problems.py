@@ -168,7 +168,12 @@ def checked(
 ) -> tuple[Model | None, list[SettingProblem]]:
     """The model of all good settings in ``data``, its rules not asked yet, and problems of the others."""
     _make_whole(data, fields)
-    told = _not_finite(data, fields) + _out_of_bounds(data, fields)
+    told = [
+        SettingProblem(key, f"{key} {text}")
+        for look in (_not_finite, _out_of_bounds)
+        for key, table, leaf in places(data, fields)
+        if (text := look(table[leaf], fields[key])) is not None
+    ]
     made, wrong = _validated(model, fields, data, listing)
     known = {each.key for each in told}
     told += [each for each in wrong if each.key not in known]
@@ -189,7 +194,7 @@ def _validated(
         return None, list(told.values())
 
 
-def _places(
+def places(
     data: dict[str, Any], fields: Mapping[str, FieldInfo]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Where the settings that ``data`` has stand in it: key, table, name in the table."""
@@ -201,7 +206,7 @@ def _places(
 
 
 def _make_whole(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> None:
-    for key, table, leaf in _places(data, fields):
+    for key, table, leaf in places(data, fields):
         value, (core, optional) = table[leaf], kind(fields[key])
         if core is int and isinstance(value, float) and value.is_integer():
             table[leaf] = int(value)
@@ -209,27 +214,17 @@ def _make_whole(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> None:
             table[leaf] = None
 
 
-def _not_finite(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[SettingProblem]:
-    told = []
-    for key, table, leaf in _places(data, fields):
-        given = table[leaf] if isinstance(table[leaf], list) else [table[leaf]]
-        bad = [v for v in given if isinstance(v, float) and not math.isfinite(v)]
-        if takes_inf(fields[key]):
-            bad = [v for v in bad if math.isnan(v)]
-        if bad:
-            wanted = allowed(fields[key]) if takes_inf(fields[key]) else "finite"
-            told.append(SettingProblem(key, f"{key} must be {wanted}, not {bad[0]}"))
-    return told
+def _not_finite(value: Any, field: FieldInfo) -> str | None:
+    given = value if isinstance(value, list) else [value]
+    bad = [v for v in given if isinstance(v, float) and not math.isfinite(v)]
+    if takes_inf(field):
+        bad = [v for v in bad if math.isnan(v)]
+    return f"must be {allowed(field) if takes_inf(field) else 'finite'}, not {bad[0]}" if bad else None
 
 
-def _out_of_bounds(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[SettingProblem]:
+def _out_of_bounds(value: Any, _: FieldInfo) -> str | None:
     """Numbers that no computer holds in the way we use them, and text that no file can hold."""
-    told = []
-    for key, table, leaf in _places(data, fields):
-        bad = [text for value in _leaves(table[leaf]) if (text := _impossible(value)) is not None]
-        if bad:
-            told.append(SettingProblem(key, f"{key} {bad[0]}"))
-    return told
+    return next(filter(None, map(_impossible, _leaves(value))), None)
 
 
 def _leaves(value: Any) -> Iterator[Any]:

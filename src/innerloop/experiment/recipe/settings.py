@@ -157,15 +157,12 @@ def recipe_from_toml(source: Path | str, items: Items = (), *, trust: bool = Fal
     Raises:
         UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
-    if isinstance(source, str) and (not source or "\n" in source or "=" in source):
-        own = stated(read_toml(source, "the recipe"))
-        recipe = make_recipe(whole(source, "the recipe"), items, strict=own)
-        return admit(recipe, typed_keys(items), "the recipe", trust)
-    path = Path(source)
-    text = _text(path)
-    own = stated(read_toml(text, str(path)))
-    recipe = make_recipe(whole(text, str(path), path), items, source=str(path), strict=own)
-    return admit(recipe, typed_keys(items), str(path), trust)
+    text_given = isinstance(source, str) and (not source or "\n" in source or "=" in source)
+    path = None if text_given else Path(source)
+    text, where = (str(source), "the recipe") if path is None else (_text(path), str(path))
+    own = stated(read_toml(text, where))
+    recipe = make_recipe(whole(text, where, path), items, "" if path is None else where, strict=own)
+    return admit(recipe, typed_keys(items), where, trust)
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:

@@ -20,9 +20,7 @@ from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, ty
 from innerloop.experiment.recipe.trust import admit_all
 
 SEED = "run.seed"
-_MOST_PROBES = (
-    200  # combinations of ends of ranges that are tried before a sweep; beyond it, one range at a time
-)
+_MOST_PROBES = 200  # combinations of ends of ranges that are tried; beyond it, one range at a time
 
 
 class Cell(NamedTuple):
@@ -94,11 +92,7 @@ def make_cells(
     if not (asked.lists or asked.ranges or asked.wrong):
         problems.add("a sweep needs at least one list, such as inner.lr=[0.001,0.01,0.1] or seed=[0,1,2].")
     full = {key: values for key, values in asked.lists.items() if values}
-    cells = _cells(source, asked.fixed, _product(full), problems)
-    problems.add(*_nowhere(cells, asked))
-    problems.refuse()
-    admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
-    return cells
+    return _cells(source, asked, _product(full), trust, problems)
 
 
 def make_space(
@@ -117,10 +111,7 @@ def make_space(
     ranges = {key: each for key, each in asked.ranges.items() if key != SEED}
     probes = {**{key: each.probes() for key, each in ranges.items()}, **lists}
     points = _product(probes) if math.prod(map(len, probes.values())) <= _MOST_PROBES else _one_by_one(probes)
-    cells = _cells(source, asked.fixed, points, problems)
-    problems.add(*_nowhere(cells, asked))
-    problems.refuse()
-    admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
+    cells = _cells(source, asked, points, trust, problems)
     return SweepSpace(cells[0].recipe, lists, ranges), cells
 
 
@@ -135,20 +126,21 @@ def _one_by_one(values: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     return [first, *others]
 
 
-def _cells(source: str, fixed: list[str], points: list[dict[str, Any]], problems: Problems) -> list[Cell]:
+def _cells(
+    source: str, asked: _Asked, points: list[dict[str, Any]], trust: bool, problems: Problems
+) -> list[Cell]:
+    """The runs of some points, unless anything is wrong; no typed setting may be one that none has."""
     cells = []
     for settings in points:
         with problems.collect():
-            recipe = read_recipe(source, [*fixed, *_texts(settings)], shared=True)
+            recipe = read_recipe(source, [*asked.fixed, *_texts(settings)], shared=True)
             cells.append(Cell(_label(settings), settings, recipe))
-    return cells
-
-
-def _nowhere(cells: list[Cell], asked: _Asked) -> list[str]:
-    """Sentences on typed settings that none of the runs has: runs of a sweep share settings."""
     keys = sorted(asked.keys())
     out = [key for key in keys if cells and all(absent(cell.recipe, [key]) for cell in cells)]
-    return [unknown(cells[0].recipe, key) for key in out]
+    problems.add(*(unknown(cells[0].recipe, key) for key in out))
+    problems.refuse()
+    admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
+    return cells
 
 
 def unread_in(cells: list[Cell], assignments: list[str]) -> list[str]:

@@ -63,22 +63,6 @@ class RunEnd(NamedTuple):
     interrupted: bool = False
 
 
-class FailedRunError(UserError):
-    """A run of a sweep ended in an error, which its process said last."""
-
-    def __init__(self, label: str, reason: str) -> None:
-        super().__init__(
-            f"{label} failed ({reason}). The other runs are kept: run the same sweep again to go on."
-        )
-
-
-class InterruptedRunError(UserError):
-    """A run of a sweep was interrupted; it has a checkpoint."""
-
-    def __init__(self, label: str) -> None:
-        super().__init__(f"{label} was interrupted: run the same sweep again to go on.")
-
-
 class Validated(NamedTuple):
     """A validation of a run on its way."""
 

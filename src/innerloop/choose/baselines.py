@@ -30,6 +30,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.picture_record import own_folder
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.protocol import head_protocol
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.weights import for_test
 from innerloop.nets.network import Network
@@ -63,8 +64,7 @@ def ground_of(problem: AdviceProblem, episodes: int, seed: int, threads: int) ->
     """The tasks that the last methods are judged on."""
     recipe = problem.entrants[0].recipe
     if problem.queries is not None:
-        judged = recipe.eval.model_copy(update={"queries": problem.queries})
-        recipe = recipe.model_copy(update={"eval": judged})
+        recipe = with_settings(recipe, {"eval": {"queries": problem.queries}})
     recipe = with_pilot_tasks(recipe, seed)
     return FreshTasks(recipe, episodes, Plan("loop", threads))
 

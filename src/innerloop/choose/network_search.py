@@ -203,7 +203,6 @@ class SearchResult(NamedTuple):
 MOST_K = 8
 """Candidates from the score, where the budget decides."""
 
-
 CHOSEN = "chosen.toml"
 
 
@@ -257,7 +256,13 @@ def _carry_on(
 ) -> SearchResult:
     lines = [f"warning: {note}" for note in asked.notes]
     with open_session(run, f"search {asked.source}", workers, lines, show=show, started=started) as session:
-        outcome, settings = _answer(problem, asked.settings, session), asked.settings
+        settings = asked.settings
+        outcome: NetworkRace | ScoreValidation
+        if isinstance(settings, ValidateSettings):
+            outcome = validate_scores(problem, settings, session)
+        else:
+            assert isinstance(settings, SearchSettings)
+            outcome = race_networks(problem, settings, session)
         spent = session.seconds
         result = SearchResult(outcome, asked.notes, asked.source, settings, spent, session.workers, run)
         return result._replace(report=finish(run, result.as_dict()))
@@ -270,15 +275,6 @@ def _check_pictures(run: Path, source: ImageSource) -> None:
         raise UserError(
             f"the pictures of {source.name} have changed since {run} began: begin anew with the same command."
         )
-
-
-def _answer(
-    problem: SearchProblem, settings: SpaceSettings, session: Session
-) -> NetworkRace | ScoreValidation:
-    if isinstance(settings, ValidateSettings):
-        return validate_scores(problem, settings, session)
-    assert isinstance(settings, SearchSettings)
-    return race_networks(problem, settings, session)
 
 
 def race_networks(problem: SearchProblem, settings: SearchSettings, session: Session) -> NetworkRace:

@@ -19,7 +19,7 @@ from innerloop.data.source import ImageSource
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
-from innerloop.experiment.recipe.picture_fit import learns_by_heart
+from innerloop.experiment.recipe.picture_fit import learns_by_heart, with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.norms import kind_of
@@ -234,8 +234,7 @@ def _fit_recipe(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
         return make_recipe({**recipe.model_dump(exclude_none=True), **CLASSIFIER})
     if "tasks.ways" not in asked.free or len(classes) >= recipe.tasks.ways:
         return recipe
-    tasks = recipe.tasks.model_copy(update={"ways": max(2, len(classes))})
-    return recipe.model_copy(update={"tasks": tasks})
+    return with_settings(recipe, {"tasks": {"ways": max(2, len(classes))}})
 
 
 def with_network(recipe: Recipe, space: Space[Any], candidate: Any) -> Recipe:

@@ -21,6 +21,7 @@ from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
@@ -86,12 +87,11 @@ class TrialResult(NamedTuple):
 
 def shorten(recipe: Recipe, steps: int, queries: int | None) -> dict[str, Any]:
     """A recipe within so many steps, its schedule shortened, with validation ``queries``, as plain data."""
-    outer, judged = recipe.outer, recipe.eval
+    outer = recipe.outer
     warmup = min(outer.warmup, math.ceil(outer.warmup * steps / outer.steps))
-    short = outer.model_copy(update={"steps": steps, "warmup": warmup})
-    if queries is not None:
-        judged = judged.model_copy(update={"queries": queries})
-    return recipe.model_copy(update={"outer": short, "eval": judged}).model_dump(exclude_none=True)
+    judged = {} if queries is None else {"queries": queries}
+    short = with_settings(recipe, {"outer": {"steps": steps, "warmup": warmup}, "eval": judged})
+    return short.model_dump(exclude_none=True)
 
 
 @recipe_words()
@@ -156,7 +156,7 @@ def _parts(trial: Trial) -> Parts:
 def with_pilot_tasks(recipe: Recipe, seed: int) -> Recipe:
     """The recipe with the held-out tasks that trials of this seed are judged on."""
     drawn = derive_seed(recipe.eval.seed, "pilot", seed) % 2**31
-    return recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": drawn})})
+    return with_settings(recipe, {"eval": {"seed": drawn}})
 
 
 _DATA: dict[str, Data] = {}

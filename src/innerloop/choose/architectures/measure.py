@@ -296,17 +296,14 @@ def read_measurements(file: Path) -> dict[str, Measurement]:
         text = text[: text.rfind("\n") + 1]
         file.write_text(text, encoding="utf-8")
     try:
-        return _read_lines(text.splitlines())
+        rows = [json.loads(line) for line in text.splitlines()]
+        return {
+            row["key"]: Measurement(
+                {name: float(v) for name, v in row["values"].items()}, row["reasons"], row["seconds"]
+            )
+            for row in rows
+        }
     except (ValueError, KeyError, TypeError):
         raise UserError(
             f"{file} holds no measurements of a search: give another file, or remove it."
         ) from None
-
-
-def _read_lines(lines: Sequence[str]) -> dict[str, Measurement]:
-    rows = [json.loads(line) for line in lines]
-    return {row["key"]: _measured(row) for row in rows}
-
-
-def _measured(row: dict[str, Any]) -> Measurement:
-    return Measurement({name: float(v) for name, v in row["values"].items()}, row["reasons"], row["seconds"])

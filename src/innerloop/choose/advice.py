@@ -146,14 +146,12 @@ RACES = {
 }
 """By what targets are."""
 
-
 SEARCH = (
     "A search for another network is worth starting only if it may train its candidates: on CIFAR-FS and "
     "Omniglot no score of untrained networks ranked 40 random cells beyond chance on both, and a random cell "
     "was 2.0 and 7.5 points below the best of them (`innerloop search --validate`)."
 )
 """What ``search --validate`` has shown; the whole table is in docs/scores.md."""
-
 
 RECIPE = "recommended.toml"
 

@@ -35,7 +35,6 @@ FRESH, FRESH_SEED = 2, 1
 RACE = "race.json"
 """Of a run: every entrant's recipe, and its scores on every task at every rung."""
 
-
 DIVERGED = "training diverged for every candidate: lower outer.lr."
 
 

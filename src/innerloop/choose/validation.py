@@ -31,9 +31,7 @@ from innerloop.choose.trials import MOST_TIMED, Trial, TrialResult, decide_once,
 RESAMPLES = 2000
 """Bootstrap samples of the candidates."""
 
-
 _AT_ONCE = 2_000_000  # pairs of candidates, to bound memory
-
 
 Array = NDArray[np.float64]
 
@@ -101,9 +99,8 @@ def _rank_statistics(levels: Array, accuracy: Array, drawn: NDArray[np.int64]) -
     """Spearman, Kendall, nDCG and regret of each row of candidates."""
     a, b = levels[drawn], accuracy[drawn]
     first, second = (np.sign(x[:, :, None] - x[:, None, :]) for x in (a, b))
-    spearman = _ratio(*(_product(x, y) for x, y in _pairs(first.sum(2), second.sum(2))))
-    flat = [x.reshape(len(drawn), -1) for x in (first, second)]
-    kendall = _ratio(*(_product(x, y) for x, y in _pairs(*flat)))
+    spearman = _correlation(first.sum(2), second.sum(2))
+    kendall = _correlation(*(x.reshape(len(drawn), -1) for x in (first, second)))
     above, equal = (first < 0).sum(2), (first == 0).sum(2)
     best = b.max(1)
     top = above == 0
@@ -111,17 +108,9 @@ def _rank_statistics(levels: Array, accuracy: Array, drawn: NDArray[np.int64]) -
     return spearman, kendall, _ndcg(b, above, equal), regret
 
 
-def _pairs(x: Array, y: Array) -> tuple[tuple[Array, Array], ...]:
-    return (x, y), (x, x), (y, y)
-
-
-def _product(x: Array, y: Array) -> Array:
-    total: Array = (x * y).sum(1)
-    return total
-
-
-def _ratio(both: Array, first: Array, second: Array) -> Array:
-    """A correlation from sums of products; 0 where one side is constant and so tells nothing."""
+def _correlation(x: Array, y: Array) -> Array:
+    """From sums of products; 0 where one side is constant and so tells nothing."""
+    both, first, second = ((a * b).sum(1) for a, b in ((x, y), (x, x), (y, y)))
     norm = np.sqrt(first * second)
     return np.divide(both, norm, out=np.zeros_like(both), where=norm > 0)
 

@@ -18,7 +18,6 @@ from innerloop.experiment.pictures import (
     build_source,
     hard_groups,
     largest_ways,
-    outputs_needed,
     scale_of,
     training_classes,
 )
@@ -108,8 +107,9 @@ class Data:
             return sizes_of_task(self.train.episode(0), recipe.tasks.n_tasks or 1)
         _, height, width, channels = self.pictures.images.shape
         classes = training_classes(self.pictures)
-        outputs = outputs_needed(recipe, classes)
-        return Sizes((channels, height, width), outputs, largest_ways(recipe), classes, labels=True)
+        ways = largest_ways(recipe)
+        outputs = classes if recipe.tasks.family == "supervised" else ways
+        return Sizes((channels, height, width), outputs, ways, classes, labels=True)
 
     @recipe_words()
     def _sampler(self, split: str) -> Sampler:

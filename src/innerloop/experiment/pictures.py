@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -154,17 +154,8 @@ def _channel_statistics(source: ImageSource, classes: NDArray[np.int64]) -> tupl
 def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
     """The kinds of tasks."""
     return [
-        Kind(
-            asked.ways,
-            asked.shots,
-            asked.queries,
-            asked.choice,
-            tuple(asked.groups) or None,
-            asked.share,
-            asked.name,
-            asked.hard,
-        )
-        for asked in kinds_asked(recipe, training)
+        Kind(k.ways, k.shots, k.queries, k.choice, tuple(k.groups) or None, k.share, k.name, k.hard)
+        for k in kinds_asked(recipe, training)
     ]
 
 
@@ -195,39 +186,15 @@ def build_image_sampler(
     transform = None
     if training and recipe.data.augment == "lee2019":
         transform = episode_transform(derive_seed(seed, "augment"), lee2019(source.images.shape[1]))
+    common: dict[str, Any] = {**scale._asdict(), "seed": seed, "transform": transform}
+    common |= {"dtype": dtype, "device": recipe.run.device}
     if training and recipe.tasks.family == "supervised":
-        return supervised_sampler(
-            source,
-            split,
-            seed=seed,
-            size=recipe.tasks.minibatch,
-            mean=scale.mean,
-            std=scale.std,
-            transform=transform,
-            dtype=dtype,
-            device=recipe.run.device,
-        )
+        return supervised_sampler(source, split, size=recipe.tasks.minibatch, **common)
     kinds = build_kinds(recipe, training)
     if training and hard:
         kinds = by_hardness(kinds[0], source, split, hard, recipe.tasks.hard_share)
     with episode_words(len(recipe.tasks.mixture), training):
-        return few_shot_sampler(
-            source,
-            split,
-            seed=seed,
-            kinds=kinds,
-            balanced=recipe.tasks.balanced,
-            mean=scale.mean,
-            std=scale.std,
-            transform=transform,
-            dtype=dtype,
-            device=recipe.run.device,
-        )
-
-
-def outputs_needed(recipe: Recipe, classes: int) -> int:
-    """Training classes for plain supervision, else the largest number of ways in training or evaluation."""
-    return classes if recipe.tasks.family == "supervised" else largest_ways(recipe)
+        return few_shot_sampler(source, split, kinds=kinds, balanced=recipe.tasks.balanced, **common)
 
 
 def largest_ways(recipe: Recipe) -> int:

@@ -68,11 +68,8 @@ def _groups(source: ImageSource, classes: Sequence[int]) -> list[str] | None:
 
 def _task(one: EpisodePredictions, kind: int, rows: EpisodeRows, place: dict[int, int]) -> dict[str, Any]:
     classes = [place[int(c)] for c in rows.classes[0]]
-    return {"episode": one.episode, "kind": kind, "classes": classes, **_said(one)}
-
-
-def _said(one: EpisodePredictions) -> dict[str, Any]:
-    return {"labels": one.labels, "said": one.said, "probability": one.probability}
+    given = {"labels": one.labels, "said": one.said, "probability": one.probability}
+    return {"episode": one.episode, "kind": kind, "classes": classes, **given}
 
 
 def _shown(one: EpisodePredictions, rows: EpisodeRows, source: ImageSource) -> dict[str, Any]:

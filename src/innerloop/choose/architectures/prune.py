@@ -281,7 +281,7 @@ def prune(
             decision, spent = _decide(stage_bench, settings, seed, budget)
             budget = budget.after(stage, spent)
             decisions.append(decision)
-            left = _left(choices, decision)
+            left = remove_operators(choices, decision.removed)
             if resources.say is not None:
                 resources.say(decision.line())
         ranked = _ranked(bench, settings, left)
@@ -342,15 +342,11 @@ def _stages(
     """Every stage with what is left before it; decisions are read as they are appended."""
     for number in range(rounds_of(choices)):
         yield edge_stage(choices, number + 1), choices, None
-        choices = _left(choices, decisions[-1])
+        choices = remove_operators(choices, decisions[-1].removed)
     whole = choices if settings.stale else None
     for stage in _last_stages(choices, settings):
         yield stage, choices, whole
-        choices = _left(choices, decisions[-1])
-
-
-def _left(choices: Choices, decision: Decision) -> Choices:
-    return remove_operators(choices, decision.removed)
+        choices = remove_operators(choices, decisions[-1].removed)
 
 
 def _work(counts: list[tuple[Stage, Choices]], settings: PruneSettings) -> float:

@@ -80,7 +80,7 @@ def describe(model: type[FlatSettings]) -> list[dict[str, Any]]:
             "meaning": field.description or "",
             "read": " and ".join(when.words for when in model.READERS.get(key, ())) or "always",
         }
-        for key, field in model.model_fields.items()
+        for key, field in settings_of(model).items()
     ]
 
 

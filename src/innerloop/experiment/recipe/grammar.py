@@ -21,13 +21,7 @@ from innerloop.experiment.recipe.rules import Ruled, broken
 
 def as_items(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
     """``key=value`` texts for nested settings."""
-    items: list[str] = []
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            items += as_items(value, f"{prefix}{key}.")
-        else:
-            items.append(f"{prefix}{key}={toml_value(value)}")
-    return items
+    return [f"{key}={toml_value(value)}" for key, value, _ in as_assignments(settings, prefix)]
 
 
 def as_assignments(settings: Mapping[str, Any], prefix: str = "") -> list[Assignment]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Collection, Mapping
 from importlib import resources
@@ -122,12 +123,8 @@ def shipped_recipes() -> list[Shipped]:
 
 def header(text: str) -> str:
     """The comment that a recipe starts with: its command and what it shows."""
-    lines = []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").removeprefix(" "))
-    return "\n".join(lines)
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
 
 
 def recipe_text(source: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from innerloop.core.errors import UserError, spelling
 from innerloop.experiment.recipe.rules import PICTURES
@@ -28,13 +28,6 @@ Grey pictures may be characters, which mean something else when flipped."""
 WORDS = {'on_bad="skip"': "data.on_bad=skip", "leave_out": "data.leave_out"}
 
 
-class PictureFit(NamedTuple):
-    """What follows from pictures."""
-
-    settings: dict[str, dict[str, Any]]
-    lines: list[str]
-
-
 def pictures_of(data: DataSettings) -> Survey:
     """The pictures of a recipe."""
     from innerloop.data.opening import survey
@@ -49,8 +42,8 @@ def pictures_of(data: DataSettings) -> Survey:
         )
 
 
-def fit(recipe: Recipe, said: Collection[str]) -> PictureFit:
-    """Settings of a recipe that follow from its pictures."""
+def fit(recipe: Recipe, said: Collection[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Settings of a recipe that follow from its pictures, and what is said of them."""
     seen = pictures_of(recipe.data)
     _check_classes(seen)
     pictures = sum(seen.counts[name] for name in seen.splits["train"])
@@ -72,7 +65,7 @@ def fit(recipe: Recipe, said: Collection[str]) -> PictureFit:
         section: {key: value for key, value in values.items() if f"{section}.{key}" not in said}
         for section, values in free.items()
     }
-    return PictureFit(settings, _lines(seen, with_settings(recipe, settings), said))
+    return settings, _lines(seen, with_settings(recipe, settings), said)
 
 
 def learns_by_heart(family: str, method: str) -> bool:
@@ -107,11 +100,6 @@ def _shots(least: int, queries: int | None) -> int:
     return SHOTS if least >= ENOUGH else max(1, least // 2)
 
 
-def _counts(seen: Survey) -> list[int]:
-    """Pictures of every class that is in a split."""
-    return [seen.counts[name] for part in PARTS for name in seen.splits[part]]
-
-
 def _check_classes(seen: Survey) -> None:
     """Refuses pictures of which no tasks can be made for training, validation and tests."""
     classes = len(seen.counts)
@@ -132,7 +120,8 @@ def _check_classes(seen: Survey) -> None:
 
 def _lines(seen: Survey, recipe: Recipe, said: Collection[str]) -> list[str]:
     """What there is, and what was chosen."""
-    tasks, data, counts = recipe.tasks, recipe.data, _counts(seen)
+    tasks, data = recipe.tasks, recipe.data
+    counts = [seen.counts[name] for part in PARTS for name in seen.splits[part]]
     parts = ", ".join(f"{len(seen.splits[part])} {words}" for part, words in PARTS.items())
     shape = f"{tasks.ways}-way {tasks.shots}-shot with {number(tasks.queries, 'query', 'queries')}"
     colour = "grey" if data.colour == "grey" else "in colour"

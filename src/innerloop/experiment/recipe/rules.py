@@ -298,7 +298,6 @@ _NONE_IN_EVAL = {
     for name in _SHAPE
 }
 
-
 UNUSED: Readers = {
     "data.splits": (When("data without a data.split_file", lambda r: r.data.split_file is None),),
     "data.standardise": (_NO_SCALE,),

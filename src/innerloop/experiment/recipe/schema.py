@@ -450,11 +450,14 @@ _OTHERS = {
 }
 
 
+def _value(recipe: Recipe, tag: str) -> Any:
+    section, _, name = tag.partition(".")
+    return getattr(getattr(recipe, section), name)
+
+
 def _has(recipe: Recipe, tag: str) -> set[str]:
     """What the value that a recipe gives a tag has."""
-    section, _, name = tag.partition(".")
-    value = getattr(getattr(recipe, section), name)
-    return set(UNIONS[tag].get(value, UNIONS[tag].get(OTHER, "")).split())
+    return set(UNIONS[tag].get(_value(recipe, tag), UNIONS[tag].get(OTHER, "")).split())
 
 
 def absent(recipe: Recipe, keys: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -519,10 +522,8 @@ _SECTIONS: dict[str, type[Section]] = {
 def unknown(recipe: Recipe, key: str) -> str:
     """What is said of a setting that a recipe's method, network, … has not."""
     tag, words = absent(recipe, [key])[key]
-    section, _, name = tag.partition(".")
-    value = getattr(getattr(recipe, section), name)
     leaf = key.partition(".")[2]
     named_alike = [f"{each}.{leaf}" for each, declared in _SECTIONS.items() if leaf in declared.model_fields]
     near = [each for each in named_alike if leaf != "settings" and not absent(recipe, [each])]
     hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
-    return f"unknown setting '{key}' with {tag}={value}{hint}: it is for {words}."
+    return f"unknown setting '{key}' with {tag}={_value(recipe, tag)}{hint}: it is for {words}."

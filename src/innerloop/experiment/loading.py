@@ -89,8 +89,9 @@ def _with_pictures(recipe: Recipe, trained: Recipe, run: Path, sizes: Sizes) -> 
 
 def _alone(recipe: Recipe) -> Recipe:
     """Without what only training needs: first weights, a teacher, and bfloat16, which may not be here."""
-    unused = {"run": {"bfloat16": False}, "model": {"init": None}, "outer": {"teacher": None}}
-    return with_settings(recipe, unused)
+    return with_settings(
+        recipe, {"run": {"bfloat16": False}, "model": {"init": None}, "outer": {"teacher": None}}
+    )
 
 
 def _plan(run: Path, recipe: Recipe) -> Plan:
@@ -101,9 +102,8 @@ def _plan(run: Path, recipe: Recipe) -> Plan:
 
 def _sizes(run: Path, recipe: Recipe, trained: Recipe) -> Sizes:
     """What the network was sized to, for tasks of as many classes as the recipe has now."""
-    recorded = read_manifest(run).get("sizes")
     try:
-        sizes = sizes_from(recorded)
+        sizes = sizes_from(read_manifest(run)["sizes"])
     except (KeyError, TypeError):
         raise UserError(
             f"{run / MANIFEST}: its 'sizes' are not those of a network. Was it edited by hand?"

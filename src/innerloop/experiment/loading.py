@@ -102,8 +102,9 @@ def _plan(run: Path, recipe: Recipe) -> Plan:
 
 def _sizes(run: Path, recipe: Recipe, trained: Recipe) -> Sizes:
     """What the network was sized to, for tasks of as many classes as the recipe has now."""
-    try:
-        sizes = sizes_from(read_manifest(run)["sizes"])
+    recorded = read_manifest(run).get("sizes")
+    try:  # a run that kept none is asked through its data
+        sizes = build_data(trained).sizes if recorded is None else sizes_from(recorded)
     except (KeyError, TypeError):
         raise UserError(
             f"{run / MANIFEST}: its 'sizes' are not those of a network. Was it edited by hand?"

@@ -22,12 +22,12 @@ from innerloop.core.preprocessing import Preprocessing
 from innerloop.data.glyphs import glyphs
 from innerloop.data.pictures import prepare
 from innerloop.evaluation import Protocol, evaluate_features, evaluate_head
-from innerloop.experiment.evaluation import before_training
 from innerloop.experiment.loading import load_run
 from innerloop.experiment.recipe.judging import backbone_recipe
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.protocols import brief
 from innerloop.experiment.run_data import seen_word
+from innerloop.experiment.run_evaluation import before_training
 from innerloop.nets import backbone, conv4, pretrained
 from innerloop.nets.pretrained import PRETRAINED
 from innerloop.runs.manifest import read_manifest, update_manifest

@@ -146,14 +146,12 @@ RACES = {
 }
 """By what targets are."""
 
-
 SEARCH = (
     "A search for another network is worth starting only if it may train its candidates: on CIFAR-FS and "
     "Omniglot no score of untrained networks ranked 40 random cells beyond chance on both, and a random cell "
     "was 2.0 and 7.5 points below the best of them (`innerloop search --validate`)."
 )
 """What ``search --validate`` has shown; the whole table is in docs/scores.md."""
-
 
 RECIPE = "recommended.toml"
 
@@ -240,11 +238,7 @@ def sureness_of(problem: AdviceProblem, rows: Sequence[Row], race: MethodRace) -
 
 
 def lead_text(score: str, gap: Interval) -> str:
-    """By how much something is better, in the unit of the score.
-
-    >>> lead_text("accuracy", Interval(0.021, 0.01, 80)), lead_text("mse", Interval(1.872, 0.53, 96))
-    ('2.1 ± 1.0 points', '1.872 ± 0.53 in mse')
-    """
+    """By how much something is better, in the unit of the score."""
     said = difference_text(score, gap.mean, gap.ci95).removeprefix("+")
     return said if score == "accuracy" else f"{said} in {score}"
 
@@ -303,11 +297,7 @@ def _is_much_cheaper(row: Row, best: Row | None) -> bool:
 
 
 def architecture_of(rows: Sequence[Row], *, pictures: bool) -> str:
-    """What was raced, and whether a search for another network is worth starting.
-
-    >>> architecture_of([], pictures=False)
-    'No network was trained.'
-    """
+    """What was raced, and whether a search for another network is worth starting."""
     search = f" {SEARCH}" if pictures else ""
     raced = [row for row in rows if row.kind == "trained" and row.parameters and row.step_seconds]
     if not raced:

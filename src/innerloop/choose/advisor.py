@@ -1,8 +1,4 @@
-"""``advise``: from what was asked to a run directory with the advice, a recipe and a page.
-
-What others trained comes first; then what needs no training, the race and estimates, each part only as long
-as the budget lasts, all on the same tasks.
-"""
+"""``advise``: a run directory with advice, a recipe and a page, every part as long as the budget lasts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What stands beside a race on the same fresh tasks: what needs no training, and what others trained.
-
-A pretrained network comes first: its features are computed in small batches and kept on disk, as long as its
-share of the budget lasts. The pictures that it came to are those that all other evaluations draw their tasks
-from.
-"""
+"""What stands beside a race on the same fresh tasks: pretrained networks, and what needs no training."""
 
 from __future__ import annotations
 
@@ -35,6 +30,7 @@ from innerloop.experiment.parts import Parts
 from innerloop.experiment.picture_record import own_folder
 from innerloop.experiment.pictures import build_kinds
 from innerloop.experiment.protocol import head_protocol
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.weights import for_test
 from innerloop.nets.network import Network
@@ -68,8 +64,7 @@ def ground_of(problem: AdviceProblem, episodes: int, seed: int, threads: int) ->
     """The tasks that the last methods are judged on."""
     recipe = problem.entrants[0].recipe
     if problem.queries is not None:
-        judged = recipe.eval.model_copy(update={"queries": problem.queries})
-        recipe = recipe.model_copy(update={"eval": judged})
+        recipe = with_settings(recipe, {"eval": {"queries": problem.queries}})
     recipe = with_pilot_tasks(recipe, seed)
     return FreshTasks(recipe, episodes, Plan("loop", threads))
 
@@ -144,10 +139,7 @@ def installed_backbone() -> str | None:
 
 
 def pool_order(recipe: Recipe, source: ImageSource) -> list[int]:
-    """Validation pictures in the order in which they are looked at: what a task asks of a class at a time.
-
-    A class is drawn from as soon as it has its shots and queries, so that the first few batches make tasks.
-    """
+    """Validation pictures in the order in which they are looked at: what a task asks of a class at a time."""
     each = _of_a_class(recipe)
     generator = np.random.default_rng(derive_seed(recipe.eval.seed, "pool"))
     classes = [

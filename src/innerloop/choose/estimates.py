@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from innerloop.choose.problem import AdviceProblem
-from innerloop.choose.rate_advice import RateAdvice, warning_for
+from innerloop.choose.rate_advice import warning_for
 from innerloop.choose.rates import advice_for
 from innerloop.core.errors import UserError
 from innerloop.experiment.data import build_data
 from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import build
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.tasks.hard_groups import group_errors
 from innerloop.theory.landscape.features import Step, has_constant, look_at
@@ -23,7 +24,6 @@ GROUPS = (
     "correlations of 0.68 and 0.70 on Omniglot, 0.61 and 0.43 on CIFAR-100"
 )
 """Of hard groups of classes (``innerloop reproduce advice-hardness``)."""
-
 
 GAIN = (
     "of 30 random environments of linear tasks such a gain was within its interval after training in 25, and "
@@ -107,14 +107,11 @@ class LandscapePart(NamedTuple):
 TASKS = 64
 """Tasks that the rate is estimated from."""
 
-
 GROUP_EPISODES = 10
 """Tasks of a group that its hardness is measured on."""
 
-
 SAMPLES = 10
 """Samples of a task for every input dimension, from which the landscape is estimated."""
-
 
 HEAD_ONLY = "anil"
 
@@ -126,7 +123,19 @@ def rate_part(problem: AdviceProblem) -> RatePart:
         advice = advice_for(build(recipe), tasks=TASKS)
     except UserError as error:
         return RatePart(False, str(error).splitlines()[0])
-    return _rate_part_of(problem, recipe, advice)
+    given = problem.recipe.inner.lr if problem.asked.named else None
+    same = problem.recipe.inner.method == recipe.inner.method
+    warning = warning_for(given, advice) if isinstance(given, float) and same else None
+    what = f"{recipe.inner.method} with {recipe.inner.steps} inner step{'s' * (recipe.inner.steps != 1)}"
+    return RatePart(
+        True,
+        f"estimated for {what}, from {advice.tasks} training tasks and the network before training",
+        recipe.inner.method,
+        **{name: getattr(advice, name) for name in ("alpha", "low", "high", "convention", "factor")},
+        sweep=worth_trying(advice.sweep, advice.factor),
+        warning=warning or "",
+        reasons=tuple(advice.reasons),
+    )
 
 
 def _of_the_rate(problem: AdviceProblem) -> Recipe:
@@ -146,34 +155,8 @@ def _has_a_rate(recipe: Recipe) -> bool:
     return recipe.inner.method in ("maml", "fomaml")
 
 
-def _rate_part_of(problem: AdviceProblem, recipe: Recipe, advice: RateAdvice) -> RatePart:
-    given = problem.recipe.inner.lr if problem.asked.named else None
-    same = problem.recipe.inner.method == recipe.inner.method
-    warning = warning_for(given, advice) if isinstance(given, float) and same else None
-    what = f"{recipe.inner.method} with {recipe.inner.steps} inner step{'s' * (recipe.inner.steps != 1)}"
-    return RatePart(
-        True,
-        f"estimated for {what}, from {advice.tasks} training tasks and the network before training",
-        recipe.inner.method,
-        advice.alpha,
-        advice.low,
-        advice.high,
-        worth_trying(advice.sweep, advice.factor),
-        advice.convention,
-        advice.factor,
-        warning or "",
-        tuple(advice.reasons),
-    )
-
-
 def worth_trying(sweep: Sequence[float], factor: float | None) -> tuple[float, ...]:
-    """Rates for a sweep: those of the estimate; around a single point, as far as the truth may be from it.
-
-    >>> worth_trying([0.1, 0.2], 5.0), worth_trying([0.1], None)
-    ((0.1, 0.2), (0.1,))
-    >>> [round(rate, 3) for rate in worth_trying([0.3], 5.0)]
-    [0.06, 0.134, 0.3, 0.671, 1.5]
-    """
+    """Rates for a sweep: the estimate's; around a single point, as far as the truth may be from it."""
     if len(sweep) != 1 or factor is None:
         return tuple(sweep)
     return tuple(sweep[0] * factor**power for power in (-1.0, -0.5, 0.0, 0.5, 1.0))
@@ -208,10 +191,7 @@ def landscape_part(problem: AdviceProblem) -> LandscapePart:
 
 
 def closed_forms(problem: AdviceProblem) -> TaskLandscape:
-    """What the closed forms give for tasks with a squared error, from samples of their training stream.
-
-    The features are what a linear network has: the inputs, with a constant if its last layer has a bias.
-    """
+    """What the closed forms give for the training tasks, with features of a linear network: the inputs."""
     recipe = _with_more_samples(problem.recipe)
     data = build_data(recipe)
     tasks, network = data.train.episodes(range(TASKS)), build_network(recipe, data.sizes)
@@ -224,5 +204,4 @@ def _with_more_samples(recipe: Recipe) -> Recipe:
     """So many samples of a task that its optimum can be told."""
     example = build_data(recipe).train.episode(0)
     half = max(recipe.tasks.shots, SAMPLES * (example.x_support[0].numel() + 1) // 2)
-    tasks = recipe.tasks.model_copy(update={"shots": half, "queries": half})
-    return recipe.model_copy(update={"tasks": tasks})
+    return with_settings(recipe, {"tasks": {"shots": half, "queries": half}})

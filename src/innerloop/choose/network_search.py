@@ -1,7 +1,4 @@
-"""``innerloop search``: candidates ranked before training race against random ones; one is chosen.
-
-From what was asked to a run directory with the answer, the recipe of the chosen network, and a page.
-"""
+"""``innerloop search``: candidates ranked before training race against random ones; one is chosen."""
 
 from __future__ import annotations
 
@@ -103,10 +100,7 @@ def ending_of(first: Racer, second: Racer) -> Ending:
 
 
 def worth_of(racers: Sequence[Racer], end: Ending, scoring: float, k: int) -> dict[str, Any]:
-    """What the score was worth: the best by the score against the best of random ones, at what cost.
-
-    ``scoring`` is the seconds of scoring on one core.
-    """
+    """The best by the score against the best random one, at what cost (``scoring``: seconds on one core)."""
     ours, theirs = ([r for r in racers if r.entrant.field == field] for field in ("score", "random"))
     firsts = [(a.rungs[0].mean, b.rungs[0].mean) for a, b in zip(ours, theirs, strict=False)]
     pairs = [a - b for a, b in firsts if a is not None and b is not None]
@@ -209,7 +203,6 @@ class SearchResult(NamedTuple):
 MOST_K = 8
 """Candidates from the score, where the budget decides."""
 
-
 CHOSEN = "chosen.toml"
 
 
@@ -263,7 +256,13 @@ def _carry_on(
 ) -> SearchResult:
     lines = [f"warning: {note}" for note in asked.notes]
     with open_session(run, f"search {asked.source}", workers, lines, show=show, started=started) as session:
-        outcome, settings = _answer(problem, asked.settings, session), asked.settings
+        settings = asked.settings
+        outcome: NetworkRace | ScoreValidation
+        if isinstance(settings, ValidateSettings):
+            outcome = validate_scores(problem, settings, session)
+        else:
+            assert isinstance(settings, SearchSettings)
+            outcome = race_networks(problem, settings, session)
         spent = session.seconds
         result = SearchResult(outcome, asked.notes, asked.source, settings, spent, session.workers, run)
         return result._replace(report=finish(run, result.as_dict()))
@@ -276,15 +275,6 @@ def _check_pictures(run: Path, source: ImageSource) -> None:
         raise UserError(
             f"the pictures of {source.name} have changed since {run} began: begin anew with the same command."
         )
-
-
-def _answer(
-    problem: SearchProblem, settings: SpaceSettings, session: Session
-) -> NetworkRace | ScoreValidation:
-    if isinstance(settings, ValidateSettings):
-        return validate_scores(problem, settings, session)
-    assert isinstance(settings, SearchSettings)
-    return race_networks(problem, settings, session)
 
 
 def race_networks(problem: SearchProblem, settings: SearchSettings, session: Session) -> NetworkRace:

@@ -19,7 +19,7 @@ from innerloop.data.source import ImageSource
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import build
 from innerloop.experiment.pictures import build_source, training_classes
-from innerloop.experiment.recipe.picture_fit import learns_by_heart
+from innerloop.experiment.recipe.picture_fit import learns_by_heart, with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.norms import kind_of
@@ -105,12 +105,9 @@ def _entrant(asked: Request[AdviseSettings], name: str, table: Mapping[str, Trai
 
 
 def with_method(asked: Request[AdviseSettings], method: TrainingMethod) -> dict[str, Any]:
-    """Plain data of a recipe: the tasks and the network of what was asked, and the method's own settings.
-
-    Where a recipe was named, its network stays, with a norm policy that suits the method if it has one of
-    batches; the steps of training stay those of the method. Where none was, few pictures are augmented for
-    the methods that learn them by heart, unless ``data.augment`` was typed.
-    """
+    """Plain data of a recipe: the tasks and the network of what was asked, and the method's own settings."""
+    # a named recipe's network stays, with a norm that suits the method; else few pictures are augmented for
+    # the methods that learn them by heart, unless ``data.augment`` was typed; steps are the method's
     base = asked.recipe.model_dump(exclude_none=True)
     sections = {name: dict(values) for name, values in method.settings.items()}
     wanted = sections.pop("model", {})
@@ -215,10 +212,7 @@ class SearchProblem(NamedTuple):
 
 @recipe_words()
 def pose_search(asked: Request[SpaceSettings]) -> SearchProblem:
-    """Opens the pictures and makes a space for them.
-
-    What does not fit is refused before anything is written.
-    """
+    """Opens the pictures and makes a space for them; refuses what does not fit before anything is written."""
     source = build_source(asked.recipe)
     recipe = _fit_recipe(asked, source)
     _, height, width, channels = source.images.shape
@@ -240,8 +234,7 @@ def _fit_recipe(asked: Request[SpaceSettings], source: ImageSource) -> Recipe:
         return make_recipe({**recipe.model_dump(exclude_none=True), **CLASSIFIER})
     if "tasks.ways" not in asked.free or len(classes) >= recipe.tasks.ways:
         return recipe
-    tasks = recipe.tasks.model_copy(update={"ways": max(2, len(classes))})
-    return recipe.model_copy(update={"tasks": tasks})
+    return with_settings(recipe, {"tasks": {"ways": max(2, len(classes))}})
 
 
 def with_network(recipe: Recipe, space: Space[Any], candidate: Any) -> Recipe:

@@ -1,9 +1,4 @@
-"""One race between recipes: trained rung by rung within a time, judged on the same validation tasks.
-
-Entrants are recipes. At every rung all that are still running are trained further and judged on the same
-tasks; the worse half of every field is given up. How long rungs are is decided once, from measured costs.
-``advise``, ``search`` and ``inner.lr=auto`` are its users.
-"""
+"""One race between recipes: trained rung by rung within a time, judged on the same tasks, and halved."""
 
 from __future__ import annotations
 
@@ -40,20 +35,11 @@ FRESH, FRESH_SEED = 2, 1
 RACE = "race.json"
 """Of a run: every entrant's recipe, and its scores on every task at every rung."""
 
-
 DIVERGED = "training diverged for every candidate: lower outer.lr."
 
 
 class Entrant(NamedTuple):
-    """A recipe in a race: its name, and what its user keeps of it.
-
-    Attributes:
-        name: of its folder, and in tables.
-        recipe: that trains it in full.
-        words: what it is called in sentences.
-        field: entrants of one field are compared with each other when half of them are given up.
-        about: whatever else is known of it: a candidate of a space, an inner rate.
-    """
+    """A recipe in a race; one ``field`` is halved together, and ``about`` is what its user keeps of it."""
 
     name: str
     recipe: Recipe
@@ -87,10 +73,7 @@ class Racer(NamedTuple):
 
 
 class Rungs(NamedTuple):
-    """How many of every field race at every rung, how long they are trained in all, and tasks of a judgement.
-
-    Lengths are seconds of training, or meta-steps (:func:`in_steps`).
-    """
+    """How many of every field race at a rung, how long in all (seconds or meta-steps), on how many tasks."""
 
     fields: list[list[int]]
     lengths: list[float]
@@ -98,13 +81,7 @@ class Rungs(NamedTuple):
 
 
 def halving(*fields: int, last: int = 1) -> list[list[int]]:
-    """Every field at every rung, until at most ``last`` of each are left.
-
-    >>> halving(4, 5)
-    [[4, 5], [2, 3], [1, 2], [1, 1]]
-    >>> halving(7, last=2)
-    [[7], [4], [2]]
-    """
+    """Every field at every rung, until at most ``last`` of each are left."""
     rungs = [[*fields]]
     while max(rungs[-1]) > last:
         rungs.append([-(-size // 2) for size in rungs[-1]])
@@ -143,17 +120,7 @@ def plan_rungs(
     fresh: int = FRESH,
     forced: bool = False,
 ) -> Rungs | None:
-    """The longest race within the seconds; None if the slowest could not do enough steps in the first rung.
-
-    ``episodes`` are taken as they are where they are asked for; ``forced`` plans one that takes longer.
-
-    >>> costs = [Costs(0.02, 0.004, 0.1)] * 4
-    >>> plan = plan_rungs(halving(4, last=2), costs, 2, 30.0)
-    >>> plan.fields, [round(s, 1) for s in plan.lengths], plan.episodes
-    ([[4], [2]], [7.5, 15.1], 200)
-    >>> plan_rungs(halving(4, last=2), costs, 2, 2.0) is None
-    True
-    """
+    """The longest race within the seconds (or ``forced``); None if the first rung were too short."""
     work, left, cost = _work(fields, workers, fresh), CAUTION * seconds, mean_costs(costs)
     room = JUDGING * left / (work.judgements * cost.episode)
     judged = episodes or int(min(MOST_EPISODES, max(LEAST_EPISODES, room)))
@@ -164,12 +131,7 @@ def plan_rungs(
 
 
 def in_steps(rungs: Rungs, step: float, last: int | None = None) -> Rungs:
-    """The same race, with as many meta-steps for all as its seconds allow, or ``last`` at its last rung.
-
-    >>> seconds = plan_rungs(halving(2, 2), [Costs(0.05, 0.01, 0.0)], 2, 31.0)
-    >>> in_steps(seconds, 0.05)
-    Rungs(fields=[[2, 2], [1, 1]], lengths=[139, 278], episodes=139)
-    """
+    """The same race, with as many meta-steps for all as its seconds allow, or ``last`` at its last rung."""
     doubled = [2**rung for rung in range(len(rungs.fields))]
     start = max(1, last // doubled[-1]) if last else math.floor(rungs.lengths[0] / step)
     steps = [start * times for times in doubled]
@@ -199,11 +161,7 @@ def budget_error(budget: str, needed: float, what: str, fewer: str = "") -> User
 
 
 def budget_text(needed: float) -> str:
-    """A budget of so many seconds or a little more, as it is typed.
-
-    >>> budget_text(42.0), budget_text(303.2)
-    ('50s', '6m')
-    """
+    """A budget of so many seconds or a little more, as it is typed."""
     return f"{math.ceil(needed / 60)}m" if needed > 90 else f"{10 * math.ceil(needed / 10)}s"
 
 
@@ -218,18 +176,7 @@ def place(result: TrialResult, better: int = 1) -> tuple[bool, float]:
 
 
 class RacePlan(NamedTuple):
-    """What a race is run on, and how people are told of it.
-
-    Attributes:
-        rungs: how many race, and for how long.
-        trial: of a racer at a rung.
-        better: 1 where a higher score is better, −1 where a lower one is.
-        unit: what progress is counted in.
-        work: units of a racer at every rung.
-        line: what is said after a rung: its number, the best, how many ran.
-        diverged: what is said where all have diverged.
-        left: seconds that are left; what runs when none are is ended.
-    """
+    """What a race is run on: units of ``work`` of a racer at every rung, and the seconds ``left``."""
 
     rungs: Rungs
     trial: Callable[[Racer, int], Trial]
@@ -242,10 +189,7 @@ class RacePlan(NamedTuple):
 
 
 def run_race(racers: Sequence[Racer], course: RacePlan, session: Session) -> list[Racer]:
-    """Trains rung by rung; the order within every field, those first that came furthest and did best.
-
-    One that had no time even for its first rung is left out.
-    """
+    """Trains rung by rung; the order within every field, best first, without those that had no time."""
     names = dict.fromkeys(racer.entrant.field for racer in racers)
     fields = {name: [racer for racer in racers if racer.entrant.field == name] for name in names}
     rungs, done = course.rungs, 0
@@ -320,11 +264,7 @@ def keep_race(run: Path, racers: Sequence[Racer]) -> None:
 
 
 def lead(first: Sequence[float], second: Sequence[float], better: int = 1) -> Interval | None:
-    """By how much the first is better on the tasks that both have; None where these are fewer than two.
-
-    >>> str(lead([0.75, 1.0, 0.5], [0.5, 0.5, 0.5]))
-    '0.25 ± 0.62 (95 % CI, n=3)'
-    """
+    """By how much the first is better on the tasks that both have; None where these are fewer than two."""
     n = min(len(first), len(second))
     if n < 2:
         return None

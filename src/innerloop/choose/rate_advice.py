@@ -86,10 +86,7 @@ class RateAdvice(NamedTuple):
 
 
 def doubtful_outside(advice: RateAdvice) -> tuple[float, float]:
-    """The rates outside which a user's own one is warned about: [low/4, 4·high], or further up if unsure.
-
-    Where the point was far off, the best rate lay above it; a rate far below the bracket was never good.
-    """
+    """Outside, a user's rate is warned about: [low/4, 4·high], or further up, where best rates have lain."""
     return advice.low / FAR, max(FAR, advice.factor or FAR) * advice.high
 
 
@@ -280,28 +277,22 @@ def _head_only(look: RateProblem, steps: int, seed: int) -> RateAdvice:
     where = "the zero head" if labels else "the head that fits all tasks at once"
     over = f", divided by √{steps} for {steps} inner steps" if steps > 1 else ""
     more = " (no normalisation layer)" if bare else ""
-    form = (
-        "the centred trace form"
-        if bare
-        else "the geometric mean of the gradient form and the centred trace form"
-    )
-    reasons: tuple[str, ...] = (
-        f"point: {form}, at the first weights and {where}{over}",
+    form = "the geometric mean of the gradient form and the centred trace form"
+    reasons = [
+        f"point: {'the centred trace form' if bare else form}, at the first weights and {where}{over}",
         f"uncertainty: a factor of {unsure:g}{more}; the interval is sampling error only",
-    )
+    ]
     if bare:
-        reasons = (
-            *reasons,
+        reasons.append(
             "no normalisation: the gradient form asks how well untrained features tell classes apart, which "
-            "training changes most here; so the upper end of the bracket is taken",
+            "training changes most here; so the upper end of the bracket is taken"
         )
     if not labels:
-        reasons = (
-            *reasons,
+        reasons.append(
             "squared error: the forms are for frozen features; trained ones may want much more "
-            "(sinusoids: 11 times as much), which shows too late for a short sweep: try larger ones",
+            "(sinusoids: 11 times as much), which shows too late for a short sweep: try larger ones"
         )
-    return _advice(estimate, "bracket", (estimate.point,), loss, reasons)
+    return _advice(estimate, "bracket", (estimate.point,), loss, tuple(reasons))
 
 
 def _learned(estimate: Bracket, loss: Loss) -> RateAdvice:

@@ -106,11 +106,7 @@ NONE = Sweep(0, 0, 0)
 
 
 def steps_of_each(steps: int, rates: int) -> int:
-    """The steps that 5 % of a run leave for each rate.
-
-    >>> steps_of_each(1000, 5)
-    10
-    """
+    """The steps that 5 % of a run leave for each rate."""
     return int(SHARE * steps) // rates
 
 
@@ -166,20 +162,12 @@ def run_seconds(recipe: Recipe, costs: Costs, step_seconds: float | None = None)
 
 
 def _power_of_two(ratio: float) -> float:
-    """The next power of two: the same for times that differ a little.
-
-    >>> _power_of_two(0.3), _power_of_two(0.5), _power_of_two(0.0)
-    (0.5, 0.5, 0.0009765625)
-    """
+    """The next power of two: the same for times that differ a little."""
     return float(2.0 ** math.ceil(math.log2(max(ratio, 2.0**-10))))
 
 
 def _rounded(least: int, most: float) -> int:
-    """The largest of 1, 1½, 2, 3, 4, 6, 8, … times the least number that is not above ``most``.
-
-    >>> _rounded(10, 59), _rounded(10, 60), _rounded(10, 10)
-    (40, 60, 10)
-    """
+    """The largest of 1, 1½, 2, 3, 4, 6, 8, … times the least number that is not above ``most``."""
     whole = int(least * 2 ** max(0, int(math.log2(max(most / least, 1.0)))))
     return whole * 3 // 2 if whole * 3 // 2 <= most else whole
 
@@ -336,11 +324,7 @@ def _overtaken(best: Racer, other: Racer, longer: float) -> bool:
 
 
 def sign_chance(won: int, lost: int) -> float:
-    """How likely a fair coin falls at least as far to one side (two-sided sign test).
-
-    >>> sign_chance(5, 0), round(sign_chance(15, 5), 4)
-    (0.0625, 0.0414)
-    """
+    """How likely a fair coin falls at least as far to one side (two-sided sign test)."""
     n = won + lost
     tail = sum(math.comb(n, k) for k in range(max(won, lost), n + 1)) / 2**n
     return min(1.0, 2 * tail)

@@ -1,7 +1,4 @@
-"""What ``advise`` and ``search`` are asked: a recipe, pictures or a family of tasks first, then settings.
-
-Importing this does not import torch.
-"""
+"""What ``advise`` and ``search`` are asked: what is meant first, then settings. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ from innerloop.choose.settings import AdviseSettings, SpaceSettings, model_for
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.importing import Trusted
 from innerloop.core.paths import user_path
-from innerloop.experiment.recipe.flat import flat_reading
+from innerloop.experiment.recipe.flat import describe, flat_reading
 from innerloop.experiment.recipe.library import ProblemName, fitted_recipe, load_recipe, named
-from innerloop.experiment.recipe.problems import allowed, settings_of
 from innerloop.experiment.recipe.rules import PICTURES as PICTURE_FAMILIES
 from innerloop.experiment.recipe.rules import unread
 from innerloop.experiment.recipe.schema import Recipe
@@ -59,18 +55,7 @@ Settings = TypeVar("Settings", bound=AdviseSettings | SpaceSettings)
 
 
 class Request(NamedTuple, Generic[Settings]):
-    """What advice or a search is asked for.
-
-    Attributes:
-        source: what was named first.
-        settings: of the command.
-        recipe: whose tasks are meant.
-        notes: warnings.
-        lines: what people are told besides.
-        named: whether a recipe was named, rather than data or a family.
-        said: settings of the recipe that were typed.
-        free: what the data may decide.
-    """
+    """What advice or a search is asked: settings ``said`` of the recipe, what the data decide (free)."""
 
     source: str
     settings: Settings
@@ -226,8 +211,5 @@ def _space(own: Sequence[str]) -> str:
 
 def search_keys(validate: bool, items: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Every setting of a search: its default, what it takes and what it means."""
-    model = model_for(validate, _space(_divided_search(items)[0]))
-    return [
-        {"key": key, "default": field.default, "takes": allowed(field), "meaning": field.description or ""}
-        for key, field in settings_of(model).items()
-    ]
+    rows = describe(model_for(validate, _space(_divided_search(items)[0])))
+    return [{name: value for name, value in row.items() if name != "read"} for row in rows]

@@ -1,7 +1,4 @@
-"""The run directory of advice or a search: what was asked, what was decided, and one go at it after another.
-
-The manifest says what was asked, so that ``resume`` needs nothing else.
-"""
+"""The run directory of advice or a search, whose manifest says what was asked, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from innerloop.core.files import write_json_atomic
 from innerloop.core.resources import available_cores
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.trust import admit
-from innerloop.experiment.session import record_end
+from innerloop.experiment.training import record_end
 from innerloop.report.page import write_page
 from innerloop.runs.directory import create_run
 from innerloop.runs.executors import open_executor, slots

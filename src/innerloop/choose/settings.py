@@ -1,14 +1,12 @@
-"""What ``innerloop advise`` and ``innerloop search`` take, besides the settings of a recipe.
-
-Importing this does not import torch.
-"""
+"""What ``innerloop advise`` and ``innerloop search`` take, besides the settings of a recipe. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from innerloop.choose.methods import NUMBERS, PICTURES
 from innerloop.choose.scores.score_table import SCORES
@@ -102,12 +100,13 @@ class SpaceSettings(BudgetSettings):
 
 
 def _scores_exist(s: SearchSettings) -> str | None:
-    unknown = [name for name in s.score.split(",") if name not in SCORES and name not in SUMS]
-    if not unknown:
-        return None
-    known = [*SCORES, *SUMS]
-    hint = did_you_mean(unknown[0], known)
-    return f"score={s.score}: there is no score '{unknown[0]}'{hint}; there are {', '.join(known)}."
+    return _unknown(f"score={s.score}: there is no score", s.score.split(","), [*SCORES, *SUMS])
+
+
+def _unknown(said: str, names: Iterable[str], known: Iterable[str]) -> str | None:
+    unknown = next((name for name in names if name not in known), None)
+    hint = "" if unknown is None else did_you_mean(unknown, known)
+    return None if unknown is None else f"{said} '{unknown}'{hint}; there are {', '.join(known)}."
 
 
 def _method_exists(s: SearchSettings) -> str | None:
@@ -151,35 +150,12 @@ class ValidateSettings(SpaceSettings):
     cells: int = Field(40, ge=4, description="random candidates that are trained and scored")
 
 
-class SearchCells(SearchSettings):
-    """A search among stacked cells."""
-
-    space: Cells = Cells()
-
-
-class SearchConvnet(SearchSettings):
-    """A search among variants of Conv4."""
-
-    space: Convnet = Convnet()
-
-
-class ValidateCells(ValidateSettings):
-    """Scores of stacked cells against their accuracy."""
-
-    space: Cells = Cells()
-
-
-class ValidateConvnet(ValidateSettings):
-    """Scores of variants of Conv4 against their accuracy."""
-
-    space: Convnet = Convnet()
-
-
+@cache
 def model_for(validate: bool, space: str) -> type[SpaceSettings]:
     """The settings of a search, or of its validation, in a space."""
-    if space == "convnet":
-        return ValidateConvnet if validate else SearchConvnet
-    return ValidateCells if validate else SearchCells
+    whole = ValidateSettings if validate else SearchSettings
+    section = Convnet if space == "convnet" else Cells
+    return create_model(whole.__name__, __base__=whole, space=(section, section()))
 
 
 YOURS = "yours"
@@ -188,11 +164,7 @@ YOURS = "yours"
 
 def _methods_exist(s: AdviseSettings) -> str | None:
     known = dict.fromkeys([*PICTURES, *NUMBERS, YOURS])
-    unknown = [name for name in s.methods or () if name not in known]
-    if not unknown:
-        return None
-    hint = did_you_mean(unknown[0], known)
-    return f"methods: there is no method '{unknown[0]}'{hint}; there are {', '.join(known)}."
+    return _unknown("methods: there is no method", s.methods or (), known)
 
 
 class AdviseSettings(BudgetSettings):

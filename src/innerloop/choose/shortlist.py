@@ -51,11 +51,7 @@ class Ranking(NamedTuple):
 
 
 def score_names(text: str) -> tuple[str, ...]:
-    """The scores that ``score=`` means, each once.
-
-    >>> score_names("te-nas,flops")
-    ('ntk', 'regions', 'flops')
-    """
+    """The scores that ``score=`` means, each once."""
     names = [name for word in text.split(",") for name in SUMS.get(word, (word,))]
     return tuple(dict.fromkeys(names))
 
@@ -147,10 +143,7 @@ def _pool_size(problem: SearchProblem, settings: SearchSettings, session: Sessio
 
 
 def random_field(space: Space[Any], seed: int, shortlisted: Sequence[Any], extra: int) -> list[Any]:
-    """Random candidates, each of about the parameters of its counterpart, none of them shortlisted.
-
-    Where no new candidate of a size is found, the tolerance grows.
-    """
+    """Random candidates that are not shortlisted, each of about the parameters of its counterpart."""
     drawn: list[Any] = []
     wanted = [*shortlisted, *itertools.islice(itertools.cycle(shortlisted), extra)]
     for place, counterpart in enumerate(wanted):

@@ -1,9 +1,4 @@
-"""Trials: an entrant trained for so many steps and judged on shared validation tasks.
-
-A trial keeps its result, the score of every task included, and its state where it may be continued, in a
-folder of its own: one that was finished before is read, and one that was interrupted is carried out again,
-to the same bits.
-"""
+"""Trials: an entrant trained for so many steps and judged on shared tasks, kept, and continued to the bit."""
 
 from __future__ import annotations
 
@@ -26,6 +21,7 @@ from innerloop.experiment.data import Data, build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.runs.checkpoints import load_checkpoint, save_checkpoint
@@ -90,26 +86,19 @@ class TrialResult(NamedTuple):
 
 
 def shorten(recipe: Recipe, steps: int, queries: int | None) -> dict[str, Any]:
-    """A recipe within so many steps, as plain data: its schedule and its warm-up are shortened.
-
-    ``queries`` are those of a class in validation tasks; as the recipe says if there are none.
-    """
-    outer, judged = recipe.outer, recipe.eval
+    """A recipe within so many steps, its schedule shortened, with validation ``queries``, as plain data."""
+    outer = recipe.outer
     warmup = min(outer.warmup, math.ceil(outer.warmup * steps / outer.steps))
-    short = outer.model_copy(update={"steps": steps, "warmup": warmup})
-    if queries is not None:
-        judged = judged.model_copy(update={"queries": queries})
-    return recipe.model_copy(update={"outer": short, "eval": judged}).model_dump(exclude_none=True)
+    judged = {} if queries is None else {"queries": queries}
+    short = with_settings(recipe, {"outer": {"steps": steps, "warmup": warmup}, "eval": judged})
+    return short.model_dump(exclude_none=True)
 
 
 @recipe_words()
 def run_trial(
     trial: Trial, parts: Parts | None = None, plan: Plan | None = None, test_steps: int | None = None
 ) -> TrialResult:
-    """The result of a trial; one that was kept is read.
-
-    ``parts``, ``plan`` and ``test_steps`` are handed in where they are not those of the trial's recipe.
-    """
+    """The result of a trial; a kept one is read. What is handed in is not that of the trial's recipe."""
     if trial.file.is_file():
         return _read_result(trial.file)
     trial.folder.mkdir(parents=True, exist_ok=True)
@@ -137,10 +126,7 @@ def run_trial(
 def run_trials(
     trials: Sequence[Trial], pool: int | Executor, tick: Callable[[Trial], None], left: Left = None
 ) -> list[TrialResult | None]:
-    """The results of several trials, in their order; None for those that were ended because time was up.
-
-    Those that were kept are read.
-    """
+    """The results of several trials, in their order; None for those that were ended because time was up."""
     results = {place: run_trial(trial) for place, trial in enumerate(trials) if trial.file.is_file()}
     for place in results:
         tick(trials[place])
@@ -170,7 +156,7 @@ def _parts(trial: Trial) -> Parts:
 def with_pilot_tasks(recipe: Recipe, seed: int) -> Recipe:
     """The recipe with the held-out tasks that trials of this seed are judged on."""
     drawn = derive_seed(recipe.eval.seed, "pilot", seed) % 2**31
-    return recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"seed": drawn})})
+    return with_settings(recipe, {"eval": {"seed": drawn}})
 
 
 _DATA: dict[str, Data] = {}
@@ -278,14 +264,8 @@ def _costs_of(recipe: dict[str, Any]) -> Costs:
 def map_jobs(
     work: Callable[[Job], Value], jobs: Sequence[Job], pool: int | Executor, left: Left = None
 ) -> Iterator[tuple[int, Value]]:
-    """The place of every job and its value, as they finish, in so many processes or by an executor.
-
-    When the consumer stops, or is interrupted, jobs that are under way are ended at once: a job must keep
-    what it finishes by itself, whole or not at all. :class:`OutOfTimeError` where no time is ``left``.
-
-    >>> sorted(map_jobs(abs, [-1, 2], 1))
-    [(0, 1), (1, 2)]
-    """
+    """The place of every job and its value, as they finish; :class:`OutOfTimeError` where no time is left."""
+    # when the consumer stops, jobs under way are ended: each keeps what it finishes, whole or not at all
     if isinstance(pool, Executor):
         yield from as_finished(pool, work, jobs, left=left)
     elif jobs:

@@ -1,7 +1,4 @@
-"""Does a score predict? Random candidates are scored, trained briefly and judged on the same tasks.
-
-Rank correlations, nDCG and regret say how well, with bootstrap intervals over candidates.
-"""
+"""Does a score predict? Random candidates are scored, trained briefly and judged on the same tasks."""
 
 from __future__ import annotations
 
@@ -34,9 +31,7 @@ from innerloop.choose.trials import MOST_TIMED, Trial, TrialResult, decide_once,
 RESAMPLES = 2000
 """Bootstrap samples of the candidates."""
 
-
 _AT_ONCE = 2_000_000  # pairs of candidates, to bound memory
-
 
 Array = NDArray[np.float64]
 
@@ -68,15 +63,7 @@ class Agreement(NamedTuple):
 def agreement(
     score: Sequence[float], accuracy: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
 ) -> Agreement:
-    """Agreement of a score (higher is thought to be better) with an accuracy.
-
-    A candidate whose score is not a number comes last. The interval is over candidates: it says how much
-    another set of random candidates might have told.
-
-    >>> agreed = agreement([1.0, 2.0, 3.0, 4.0], [0.2, 0.4, 0.3, 0.5], resamples=100)
-    >>> round(agreed.spearman.value, 3), round(agreed.kendall.value, 3), agreed.regret.value
-    (0.8, 0.667, 0.0)
-    """
+    """Agreement of a score (higher is better, nan last) with an accuracy; intervals are over candidates."""
     n = len(score)
     drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
     levels, reached = _levels(score), np.asarray(accuracy, dtype=np.float64)
@@ -89,21 +76,13 @@ def agreement(
 
 
 def better_half(accuracy: Sequence[float]) -> list[int]:
-    """Places of the more accurate half (the larger one, where there is an odd number).
-
-    >>> better_half([0.1, 0.5, 0.3])
-    [1, 2]
-    """
+    """Places of the more accurate half (the larger one, where there is an odd number)."""
     order = np.argsort(-np.asarray(accuracy, dtype=np.float64), kind="stable")
     return sorted(int(i) for i in order[: -(-len(order) // 2)])
 
 
 def split_half(scores: Sequence[Sequence[float]]) -> float:
-    """How repeatable the order of accuracies is on other tasks of the same number.
-
-    Spearman's correlation between means over even and over odd tasks, stepped up to all of them by the
-    formula of Spearman and Brown, 2r/(1 + r).
-    """
+    """How repeatable the order is on other tasks: r of even against odd, 2r/(1 + r) (Spearman, Brown)."""
     table = np.asarray(scores, dtype=np.float64)
     halves = table[:, ::2].mean(1), table[:, 1::2].mean(1)
     r = float(_rank_statistics(_levels(halves[0]), halves[1], np.arange(len(table))[None])[0][0])
@@ -120,9 +99,8 @@ def _rank_statistics(levels: Array, accuracy: Array, drawn: NDArray[np.int64]) -
     """Spearman, Kendall, nDCG and regret of each row of candidates."""
     a, b = levels[drawn], accuracy[drawn]
     first, second = (np.sign(x[:, :, None] - x[:, None, :]) for x in (a, b))
-    spearman = _ratio(*(_product(x, y) for x, y in _pairs(first.sum(2), second.sum(2))))
-    flat = [x.reshape(len(drawn), -1) for x in (first, second)]
-    kendall = _ratio(*(_product(x, y) for x, y in _pairs(*flat)))
+    spearman = _correlation(first.sum(2), second.sum(2))
+    kendall = _correlation(*(x.reshape(len(drawn), -1) for x in (first, second)))
     above, equal = (first < 0).sum(2), (first == 0).sum(2)
     best = b.max(1)
     top = above == 0
@@ -130,17 +108,9 @@ def _rank_statistics(levels: Array, accuracy: Array, drawn: NDArray[np.int64]) -
     return spearman, kendall, _ndcg(b, above, equal), regret
 
 
-def _pairs(x: Array, y: Array) -> tuple[tuple[Array, Array], ...]:
-    return (x, y), (x, x), (y, y)
-
-
-def _product(x: Array, y: Array) -> Array:
-    total: Array = (x * y).sum(1)
-    return total
-
-
-def _ratio(both: Array, first: Array, second: Array) -> Array:
-    """A correlation from sums of products; 0 where one side is constant and so tells nothing."""
+def _correlation(x: Array, y: Array) -> Array:
+    """From sums of products; 0 where one side is constant and so tells nothing."""
+    both, first, second = ((a * b).sum(1) for a, b in ((x, y), (x, x), (y, y)))
     norm = np.sqrt(first * second)
     return np.divide(both, norm, out=np.zeros_like(both), where=norm > 0)
 

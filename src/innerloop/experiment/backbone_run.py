@@ -13,7 +13,6 @@ from innerloop.classify.backbones import Backbone, open_backbone
 from innerloop.core.errors import Problems, UserError
 from innerloop.core.resources import available_cores
 from innerloop.experiment.data import Data, build_data
-from innerloop.experiment.evaluation import EvaluationNotes, beside, keep_evaluation
 from innerloop.experiment.fitting import kept_tasks
 from innerloop.experiment.inner_rate import with_trained_rate
 from innerloop.experiment.messages import recipe_words
@@ -30,7 +29,8 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import typed_keys
 from innerloop.experiment.results import Judged, TrainResult
 from innerloop.experiment.run_data import check_data, seen_notes, with_kept_data
-from innerloop.experiment.session import finish, new_run, record_end
+from innerloop.experiment.run_evaluation import beside, keep_evaluation
+from innerloop.experiment.training import finish, new_run, record_end
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress as RunProgress
 from innerloop.runs.progress import RunLog, TimeLeft
@@ -162,5 +162,5 @@ def _judged(
     )
     weights = "" if backbone.weights == backbone.name else f" ({backbone.weights})"
     protocol = {**protocol_of(recipe, norm, f"{backbone.name}{weights}"), "backbone": backbone.about()}
-    about = EvaluationNotes(protocol, [], beside(recipe, data, evaluation, plan), changed or {}, notes)
-    return keep_evaluation(recipe, evaluation, run, about, data)
+    baselines = beside(recipe, data, evaluation, plan)
+    return keep_evaluation(recipe, evaluation, run, data, protocol, baselines, changed, notes)

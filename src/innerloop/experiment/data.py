@@ -18,7 +18,6 @@ from innerloop.experiment.pictures import (
     build_source,
     hard_groups,
     largest_ways,
-    outputs_needed,
     scale_of,
     training_classes,
 )
@@ -43,12 +42,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_from(record: Mapping[str, Any]) -> Sizes:
-    """What :meth:`Sizes.as_dict` gave.
-
-    >>> sizes = Sizes((1, 28, 28), 5, 5, 800, True)
-    >>> sizes_from(sizes.as_dict()) == sizes
-    True
-    """
+    """What :meth:`Sizes.as_dict` gave."""
     return Sizes(**{**record, "inputs": tuple(record["inputs"])})
 
 
@@ -64,11 +58,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Data:
-    """Training, validation and test tasks, made by :func:`build_data`.
-
-    Asking for one stream does not touch what only another one needs: judging a run opens its test pictures,
-    and a scale that was kept in a run is not computed from its training pictures again.
-    """
+    """Training, validation and test tasks; what only another stream needs is not touched."""
 
     def __init__(
         self, recipe: Recipe, pictures: ImageSource | None, train: Sampler | None, scale: Scale | None
@@ -117,8 +107,9 @@ class Data:
             return sizes_of_task(self.train.episode(0), recipe.tasks.n_tasks or 1)
         _, height, width, channels = self.pictures.images.shape
         classes = training_classes(self.pictures)
-        outputs = outputs_needed(recipe, classes)
-        return Sizes((channels, height, width), outputs, largest_ways(recipe), classes, labels=True)
+        ways = largest_ways(recipe)
+        outputs = classes if recipe.tasks.family == "supervised" else ways
+        return Sizes((channels, height, width), outputs, ways, classes, labels=True)
 
     @recipe_words()
     def _sampler(self, split: str) -> Sampler:

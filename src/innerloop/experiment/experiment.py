@@ -130,7 +130,7 @@ class Run:
             settings: those of the section ``eval`` by their own names (``episodes=600``), others as a dict
                 per section (``inner={"test_steps": 10}``).
         """
-        return evaluate_run(self.path, self._items(items, settings), trust=self._trust)
+        return evaluate_run(self.path, _given(items, settings), trust=self._trust)
 
     def compare(self, other: Run | str | Path, *items: str, **settings: Any) -> Comparison:
         """Judges this run and another with the same settings, and compares them task by task.
@@ -185,15 +185,16 @@ class Run:
         resume(self.path, trust=self._trust, progress=progress)
         return self
 
-    def _items(self, items: tuple[str, ...], settings: dict[str, Any]) -> list[str | Assignment]:
-        return [*items, *as_assignments(in_section(settings, "eval", EvalSettings.model_fields))]
-
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
     def __str__(self) -> str:
         known = self.result if self.status == "finished" else None
         return f"{self.path}: {known or self.status}"
+
+
+def _given(items: Sequence[str], settings: dict[str, Any]) -> list[str | Assignment]:
+    return [*items, *as_assignments(in_section(settings, "eval", EvalSettings.model_fields))]
 
 
 def load(run: str | Path, *, trust: bool = False) -> Run:
@@ -238,10 +239,7 @@ def judge_backbone(
     """
     from innerloop.experiment.backbone_run import judge_backbone as judge
 
-    given: list[str | Assignment] = [
-        *items,
-        *as_assignments(in_section(settings, "eval", EvalSettings.model_fields)),
-    ]
+    given = _given(items, settings)
     if data is not None:
         given += as_assignments({"data": {"name": str(data)}})
     run = None if like is None else (like if isinstance(like, Run) else load(like)).path

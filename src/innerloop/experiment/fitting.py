@@ -49,11 +49,7 @@ def fit_parts(
     save: Save | None = None,
     tell: Tell | None = None,
 ) -> TrainState:
-    """Trains as the recipe says, from its first weights or from a later state.
-
-    Runs, trials of rates, short runs of reproductions, their tables of pictures and the estimator all train
-    here. torch has the plan's threads meanwhile, and afterwards those it had.
-    """
+    """Trains as the recipe says, from its first weights or a later state; torch has the plan's threads."""
     outer, run = parts.recipe.outer, parts.recipe.run
     state, steps = parts.first if state is None else state, outer.steps if steps is None else steps
     judged, saved = validation is not None, save is not None
@@ -128,11 +124,7 @@ def _judge(
 
 
 def kept_tasks(recipe: Recipe) -> tuple[int, int]:
-    """How many test tasks keep the labels that were given, and the queries of the largest.
-
-    >>> kept_tasks(Recipe.model_validate({"tasks": {"family": "few-shot", "ways": 20, "queries": 100}}))
-    (10, 2000)
-    """
+    """How many test tasks keep the labels that were given, and the queries of the largest."""
     if recipe.tasks.family not in IMAGE_FAMILIES:
         return 0, 0
     widest = max(kind.ways * kind.queries for kind in build_kinds(recipe, training=False))

@@ -1,7 +1,4 @@
-"""``inner.lr="auto"`` in a run: the recipe keeps the word, the manifest and every checkpoint the number.
-
-A resume and an evaluation use the number that was trained with. :mod:`innerloop.choose.rates` estimates it.
-"""
+"""``inner.lr="auto"`` in a run: the recipe keeps the word, the manifest and every checkpoint the number."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from pathlib import Path
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.experiment.parts import Parts
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.learners.table import LEARNERS, estimated_rates
 from innerloop.runs.checkpoints import load_checkpoint
@@ -31,15 +29,11 @@ Say = Callable[[str], None]
 
 def with_rate(recipe: Recipe, rate: float) -> Recipe:
     """The recipe with a number for its inner rate."""
-    return recipe.model_copy(update={"inner": recipe.inner.model_copy(update={"lr": float(rate)})})
+    return with_settings(recipe, {"inner": {"lr": float(rate)}})
 
 
 def provisional(recipe: Recipe) -> Recipe:
-    """The recipe with some number in place of ``auto``: to build parts whose rate does not matter yet.
-
-    >>> provisional(Recipe()).inner.lr
-    0.01
-    """
+    """The recipe with some number in place of ``auto``: to build parts whose rate does not matter yet."""
     return with_rate(recipe, PROVISIONAL) if recipe.inner.lr == "auto" else recipe
 
 
@@ -80,11 +74,7 @@ def with_trained_rate(recipe: Recipe, run: Path) -> Recipe:
 def settle_rate(
     recipe: Recipe, parts: Parts, run: Path, state: TrainState, say: Say
 ) -> tuple[Parts, TrainState]:
-    """Parts and state with a number for the rate.
-
-    What ``auto`` found goes to the manifest and to ``say``. A user's own rate is left alone, but a
-    head-only learner's is compared with the bracket first.
-    """
+    """Parts and state with a number for the rate; a head-only learner's own is compared with the bracket."""
     if recipe.inner.lr != "auto":
         if state.step == 0:
             _compare_own_rate(parts, run, say)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +13,11 @@ from innerloop.core.types import Buffers, Params
 from innerloop.experiment.data import Sizes, build_data, sizes_from
 from innerloop.experiment.inner_rate import with_trained_rate
 from innerloop.experiment.messages import recipe_words
-from innerloop.experiment.model import build_network
 from innerloop.experiment.parts import Parts, placed
 from innerloop.experiment.pictures import largest_ways
 from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.library import read_recipe, recipe_of
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, changed_settings
 from innerloop.experiment.recipe.rules import NOTHING, unread
 from innerloop.experiment.recipe.schema import Recipe
@@ -63,7 +62,7 @@ def load_run(run: Path, items: Items = (), *, trust: bool = False) -> TrainedRun
     if saved is None:
         raise UserError(f"{run} has no checkpoint yet: `innerloop resume {run}` trains it.")
     state = state_from(*saved)
-    sizes = _sizes(run, recipe, trained, state)
+    sizes = _sizes(run, recipe, trained)
     recipe, said = _with_pictures(recipe, trained, run, sizes)
     alone = placed(_alone(recipe))
     parts = Parts(alone, build_data(alone, scale=kept_scale(recipe, trained, run)), sizes)
@@ -89,17 +88,9 @@ def _with_pictures(recipe: Recipe, trained: Recipe, run: Path, sizes: Sizes) -> 
 
 
 def _alone(recipe: Recipe) -> Recipe:
-    """Without what only training needs: first weights, a teacher, and bfloat16, which is for its steps.
-
-    A machine without bfloat16 can judge what another one trained.
-    """
-    model = recipe.model.model_copy(update={"init": None})
-    return recipe.model_copy(
-        update={
-            "run": recipe.run.model_copy(update={"bfloat16": False}),
-            "model": model,
-            "outer": recipe.outer.model_copy(update={"teacher": None}),
-        }
+    """Without what only training needs: first weights, a teacher, and bfloat16, which may not be here."""
+    return with_settings(
+        recipe, {"run": {"bfloat16": False}, "model": {"init": None}, "outer": {"teacher": None}}
     )
 
 
@@ -109,40 +100,16 @@ def _plan(run: Path, recipe: Recipe) -> Plan:
     return Plan(mode, recipe.run.threads or available_cores(), recipe.run.chunk)
 
 
-def _sizes(run: Path, recipe: Recipe, trained: Recipe, state: TrainState) -> Sizes:
+def _sizes(run: Path, recipe: Recipe, trained: Recipe) -> Sizes:
     """What the network was sized to, for tasks of as many classes as the recipe has now."""
-    manifest = read_manifest(run)
-    recorded = manifest.get("sizes")
-    pictures = trained.tasks.family in IMAGE_FAMILIES
-    if recorded is not None:
-        sizes = _kept_sizes(run, recorded)
-    elif pictures and (manifest.get("data") or {}).get("shape"):
-        sizes = _from_weights(trained, manifest["data"]["shape"], state)
-    else:  # a run of an earlier version that kept neither
-        sizes = build_data(trained).sizes
-    return sizes._replace(ways=largest_ways(recipe)) if pictures else sizes
-
-
-def _kept_sizes(run: Path, recorded: Any) -> Sizes:
-    try:
-        return sizes_from(recorded)
+    recorded = read_manifest(run).get("sizes")
+    try:  # a run that kept none is asked through its data
+        sizes = build_data(trained).sizes if recorded is None else sizes_from(recorded)
     except (KeyError, TypeError):
         raise UserError(
             f"{run / MANIFEST}: its 'sizes' are not those of a network. Was it edited by hand?"
         ) from None
-
-
-def _from_weights(trained: Recipe, shape: Sequence[int], state: TrainState) -> Sizes:
-    """Sizes of a run of an earlier version: it kept the shape of its pictures, and weights tell the rest."""
-    height, width, channels = shape
-    ways = largest_ways(trained)
-    guess = Sizes((channels, height, width), trained.model.outputs or ways, ways, 1, labels=True)
-    names = build_network(trained, guess).head_names
-    if not names:
-        return guess
-    head = names[0]
-    rows = state.params.get(HEADS + head)
-    return guess._replace(outputs=state.params[head].shape[0], rows=1 if rows is None else rows.shape[0])
+    return sizes._replace(ways=largest_ways(recipe)) if trained.tasks.family in IMAGE_FAMILIES else sizes
 
 
 def _check_fit(model: Params, saved: Params, run: Path) -> None:
@@ -169,18 +136,13 @@ def check_whole(saved: TrainState, like: TrainState, run: Path) -> None:
 
 
 def _unlike(given: Tensor | None, needed: Tensor) -> bool:
-    return (
-        given is None
-        or given.shape != needed.shape
-        or given.is_floating_point() != needed.is_floating_point()
-    )
+    kinds = given is not None and given.is_floating_point() == needed.is_floating_point()
+    return given is None or not kinds or given.shape != needed.shape
 
 
 def _unfit(entry: Tensor, param: Tensor | None) -> bool:
-    """Whether an entry of the optimiser is of no parameter, or can be no number for each of its entries.
-
-    A count of steps is a single number, and Adafactor keeps sums over rows and over columns.
-    """
+    """Whether an entry of the optimiser is of no parameter, or can be no number for each of its entries."""
+    # a count of steps is a single number, and Adafactor keeps sums over rows and over columns
     if param is None:
         return True
     sides = zip(entry.shape, param.shape, strict=False)

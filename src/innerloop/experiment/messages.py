@@ -16,77 +16,44 @@ if TYPE_CHECKING:
 
     from innerloop.evaluation.scores import Evaluation
 
-RECIPE_WORDS = {
-    "checkpoint": "inner.checkpoint",
-    "choice": "tasks.choice",
-    "clip": "outer.clip",
-    "compile": "run.compile",
-    "covariances": "tasks.settings.covariances",
-    "ensemble": "eval.ensemble",
-    "execution": "run.execution",
-    "folder": "run.folder",
-    "grid": "eval.C_grid",
-    "hard_groups": "tasks.hard_groups",
-    "hard_share": "tasks.hard_share",
-    "hard_weight": "outer.hard_weight",
-    "hardest": "tasks.hardest",
-    "head_start": "inner.head_start",
-    "heads": "outer.heads",
-    "label_orders": "eval.label_orders",
-    "last_layer": "model.last_layer",
-    "leave_out": "data.leave_out",
-    "meta-optimiser": "outer.optimiser",
-    "method": "inner.method",
-    "no adaptation": "inner.method=none",
-    'on_bad="skip"': "data.on_bad=skip",
-    "optima": "tasks.settings.optima",
-    "optimiser": "inner.optimiser",
-    "options": "outer.options",
-    "precision=float32": "run.bfloat16=false",
-    "rate": "inner.lr",
-    "settings": "tasks.settings",
-    "steps": "inner.steps",
-    "tensorboard": "run.tensorboard",
-    "the estimate": "inner.lr=auto",
-    "the learner's C": "inner.settings.C",
-    "the learner's cg_steps": "inner.settings.cg_steps",
-    "the learner's damping": "inner.settings.damping",
-    "the learner's lr": "inner.lr",
-    "the learner's own steps": "inner.settings.steps",
+_ALIKE = {
+    "tasks": "choice hard_groups hard_share hardest settings",
+    "inner": "checkpoint head_start method optimiser steps",
+    "outer": "clip hard_weight heads options",
+    "eval": "ensemble label_orders",
+    "model": "last_layer",
+    "data": "leave_out",
+    "run": "compile execution folder tensorboard track",
+    "tasks.settings": "covariances optima weights",
+}
+RECIPE_WORDS = {name: f"{section}.{name}" for section, names in _ALIKE.items() for name in names.split()} | {
+    **{f"the learner's {name}": f"inner.settings.{name}" for name in ("C", "cg_steps", "damping", "scale")},
     "the learner's penalty": "inner.settings.penalty",
-    "the learner's scale": "inner.settings.scale",
+    "the learner's own steps": "inner.settings.steps",
+    "the learner's lr": "inner.lr",
     "the learner's steps": "inner.steps",
     "the optimiser's lr": "outer.lr",
-    "track": "run.track",
-    "weights": "tasks.settings.weights",
+    "the estimate": "inner.lr=auto",
+    "meta-optimiser": "outer.optimiser",
+    "no adaptation": "inner.method=none",
+    'on_bad="skip"': "data.on_bad=skip",
+    "precision=float32": "run.bfloat16=false",
+    "grid": "eval.C_grid",
+    "rate": "inner.lr",
 }
 """Arguments as messages name them, and the settings of a recipe that they come from."""
 
 
 @contextmanager
 def recipe_words() -> Iterator[None]:
-    """Within it, and in errors that leave it, arguments are called what a recipe calls them.
-
-    A context manager, and a decorator for functions that are given a recipe or a run: ``@recipe_words()``.
-
-    >>> from innerloop import UserError
-    >>> with recipe_words():
-    ...     print(UserError("set {clip}=10", names=("clip",)))
-    set outer.clip=10
-    """
+    """Within it, and in errors that leave it, arguments have a recipe's words; a context and a decorator."""
     with spelling(RECIPE_WORDS):
         yield
 
 
 @contextmanager
 def episode_words(kinds: int, training: bool) -> Iterator[None]:
-    """The same for an episode's shape, which is set in ``tasks``, in ``eval``, or in a mixture of ``kinds``.
-
-    >>> from innerloop import UserError
-    >>> with episode_words(0, training=False):
-    ...     print(UserError("lower {ways}", names=("ways",)))
-    lower eval.ways
-    """
+    """The same for an episode's shape, set in ``tasks``, in ``eval``, or in a mixture of ``kinds``."""
     if not kinds:
         section = "tasks" if training else "eval"
         shape = ("ways", "shots", "queries")
@@ -105,11 +72,7 @@ def episode_words(kinds: int, training: bool) -> Iterator[None]:
 
 
 def rate_words(recipe: Recipe) -> str:
-    """The inner rate as a message states it, and whether it is negative.
-
-    >>> rate_words(Recipe.model_validate({"inner": {"lr": -1.0}}))
-    'inner.lr=-1, which is negative, so that inner steps climb the loss'
-    """
+    """The inner rate as a message states it, and whether it is negative."""
     rate = recipe.inner.lr
     if rate == "auto":
         return "inner.lr=auto"

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from innerloop.experiment.data import build_data
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.loading import load_run
-from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.weights import for_test
 from innerloop.report.page import write_page
 from innerloop.report.plots.curves import SinusoidPicture, sinusoid_data
 
-if TYPE_CHECKING:
-    from innerloop.report.plots.curves import SinusoidPicture
-
 
 def write_report(runs: list[Path], out: Path | None = None) -> Path:
     """As :func:`innerloop.report.write_page`, with the picture of a held-out task."""
-    return write_page(runs, out, _held_out)
-
-
-def _held_out(run: Path) -> SinusoidPicture | None:
-    from innerloop.experiment.pages import adapted_data  # imports torch, which other pages do without
-
-    return adapted_data(run)
+    return write_page(runs, out, adapted_data)
 
 
 POINTS = 200
@@ -40,7 +30,8 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
         return None
     task = parts.data.test.episode(episode)
     (params, buffers), _ = loaded.weights()
-    grid = build_data(_dense(parts.recipe)).test.episode(episode)
+    dense = with_settings(parts.recipe, {"tasks": {"queries": POINTS, "noise": 0.0}})
+    grid = build_data(dense).test.episode(episode)
     steps = test_steps(parts.recipe)
 
     def curve(n: int) -> list[float]:
@@ -57,11 +48,4 @@ def adapted_data(run: Path, episode: int = 0) -> SinusoidPicture | None:
         task.x_support.flatten().tolist(),
         task.y_support.flatten().tolist(),
         steps,
-    )
-
-
-def _dense(recipe: Recipe) -> Recipe:
-    """The same tasks with many noiseless query points: the truth as a curve."""
-    return recipe.model_copy(
-        update={"tasks": recipe.tasks.model_copy(update={"queries": POINTS, "noise": 0.0})}
     )

@@ -13,6 +13,7 @@ from innerloop.experiment.data import Data, Sizes, build_data, check_inputs
 from innerloop.experiment.messages import recipe_words
 from innerloop.experiment.model import Model, build_model, check_kind
 from innerloop.experiment.pictures import build_kinds
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES, refuse_mixed_ways
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.weights import first_weights, for_test, load_teacher
@@ -115,8 +116,7 @@ class Parts:
         """The same with another inner rate, on the same data; the recipe alone must say what the model is."""
         if self._model is not None:
             raise ValueError("a model that was handed in has its own rate.")
-        inner = self.recipe.inner.model_copy(update={"lr": float(rate)})
-        return Parts(self.recipe.model_copy(update={"inner": inner}), self.data, self.sizes)
+        return Parts(with_settings(self.recipe, {"inner": {"lr": float(rate)}}), self.data, self.sizes)
 
 
 @recipe_words()
@@ -126,8 +126,8 @@ def build(recipe: Recipe) -> Parts:
     recipe = placed(recipe)
     with problems.collect():
         check_device(recipe.run.device)
-    here = recipe.run.model_copy(update={"device": "cpu"}) if problems else recipe.run
-    parts = Parts(recipe.model_copy(update={"run": here}))  # without its device, to find what else is wrong
+    here = with_settings(recipe, {"run": {"device": "cpu"}}) if problems else recipe
+    parts = Parts(here)  # without its device, to find what else is wrong
     for split in ("train", "validation", "test"):
         with problems.collect():
             tasks.append(getattr(parts.data, split))
@@ -149,16 +149,12 @@ def build(recipe: Recipe) -> Parts:
 
 
 def placed(recipe: Recipe) -> Recipe:
-    """The recipe with the device that ``auto`` means here: a graphics card if torch has one.
-
-    >>> placed(Recipe()).run.device
-    'cpu'
-    """
+    """The recipe with the device that ``auto`` means here: a graphics card if torch has one."""
     if recipe.run.device != "auto":
         return recipe
     kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     device = kind.type if kind is not None and kind.type in ("cuda", "mps") else "cpu"
-    return recipe.model_copy(update={"run": recipe.run.model_copy(update={"device": device})})
+    return with_settings(recipe, {"run": {"device": device}})
 
 
 def check_device(device: str) -> None:

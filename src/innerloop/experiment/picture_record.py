@@ -1,9 +1,4 @@
-"""What a run keeps of its pictures, ``data.json``: which classes were in which split, and what they held.
-
-Splits of one's own pictures follow from the names of the classes, so a folder that grows would be divided
-anew, and classes that were trained on would come to be tested on. The record holds the split, and tells what
-has changed.
-"""
+"""What a run keeps of its pictures, ``data.json``: a folder that grows would be divided anew without it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +31,7 @@ class Scale(NamedTuple):
 
 
 def own_scale(kind: str) -> tuple[list[float], list[float]] | None:
-    """Mean and deviation that a network wants pictures in 0…1 standardised by; None if it has no wish.
-
-    >>> own_scale("conv4") is None, own_scale("efficientnet-lite0")[0][0] == 127 / 255
-    (True, True)
-    """
+    """Mean and deviation that a network wants pictures in 0…1 standardised by; None if it has no wish."""
     from innerloop.nets.hugging_face import PREFIX, is_hugging_face, read_preprocessing
     from innerloop.nets.pretrained import PRETRAINED
 
@@ -114,10 +110,7 @@ def held_out(recipe: Recipe) -> str | None:
 
 
 def scale_of(recipe: Recipe, pictures: Callable[[], ImageSource]) -> Scale:
-    """Mean and deviation that standardise the pictures: the network's own, or what training used.
-
-    A run keeps what it used.
-    """
+    """Mean and deviation that standardise the pictures: the network's own, or what training used and kept."""
     if own := own_scale(recipe.model.kind):
         return Scale(*own)
     if not recipe.data.standardise:
@@ -129,10 +122,7 @@ def scale_of(recipe: Recipe, pictures: Callable[[], ImageSource]) -> Scale:
 
 
 def channel_statistics(source: ImageSource) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel over (about 5,000 of) the training pictures, from 0 to 1.
-
-    Where there are none (``data.splits=test``), over those of all classes.
-    """
+    """Mean and deviation, 0 to 1, of each channel over some training pictures; over all where none are."""
     from innerloop.tasks.few_shot import split_classes
 
     classes = split_classes(source, "train" if len(source.splits.get("train", ())) else "all")
@@ -164,17 +154,8 @@ def _channel_statistics(source: ImageSource, classes: NDArray[np.int64]) -> tupl
 def build_kinds(recipe: Recipe, training: bool) -> list[Kind]:
     """The kinds of tasks."""
     return [
-        Kind(
-            asked.ways,
-            asked.shots,
-            asked.queries,
-            asked.choice,
-            tuple(asked.groups) or None,
-            asked.share,
-            asked.name,
-            asked.hard,
-        )
-        for asked in kinds_asked(recipe, training)
+        Kind(k.ways, k.shots, k.queries, k.choice, tuple(k.groups) or None, k.share, k.name, k.hard)
+        for k in kinds_asked(recipe, training)
     ]
 
 
@@ -194,10 +175,7 @@ def build_image_sampler(
     dtype: torch.dtype,
     hard: tuple[str, ...] = (),
 ) -> Sampler:
-    """Episodes of a split; minibatches for the training split of ``tasks.family=supervised``.
-
-    Tasks of the groups in ``hard`` are drawn apart from others in training.
-    """
+    """Episodes of a split, or minibatches; tasks of ``hard`` groups are drawn apart in training."""
     from innerloop.data.augment import episode_transform, lee2019
     from innerloop.tasks.few_shot import few_shot_sampler
     from innerloop.tasks.hard_groups import by_hardness
@@ -208,39 +186,15 @@ def build_image_sampler(
     transform = None
     if training and recipe.data.augment == "lee2019":
         transform = episode_transform(derive_seed(seed, "augment"), lee2019(source.images.shape[1]))
+    common: dict[str, Any] = {**scale._asdict(), "seed": seed, "transform": transform}
+    common |= {"dtype": dtype, "device": recipe.run.device}
     if training and recipe.tasks.family == "supervised":
-        return supervised_sampler(
-            source,
-            split,
-            seed=seed,
-            size=recipe.tasks.minibatch,
-            mean=scale.mean,
-            std=scale.std,
-            transform=transform,
-            dtype=dtype,
-            device=recipe.run.device,
-        )
+        return supervised_sampler(source, split, size=recipe.tasks.minibatch, **common)
     kinds = build_kinds(recipe, training)
     if training and hard:
         kinds = by_hardness(kinds[0], source, split, hard, recipe.tasks.hard_share)
     with episode_words(len(recipe.tasks.mixture), training):
-        return few_shot_sampler(
-            source,
-            split,
-            seed=seed,
-            kinds=kinds,
-            balanced=recipe.tasks.balanced,
-            mean=scale.mean,
-            std=scale.std,
-            transform=transform,
-            dtype=dtype,
-            device=recipe.run.device,
-        )
-
-
-def outputs_needed(recipe: Recipe, classes: int) -> int:
-    """Training classes for plain supervision, else the largest number of ways in training or evaluation."""
-    return classes if recipe.tasks.family == "supervised" else largest_ways(recipe)
+        return few_shot_sampler(source, split, kinds=kinds, balanced=recipe.tasks.balanced, **common)
 
 
 def largest_ways(recipe: Recipe) -> int:

@@ -65,10 +65,7 @@ class Slowdown:
 
 
 def plan_of(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, float | None]:
-    """What the manifest says, else a measurement, which is written there before the first step.
-
-    Returns the plan and the seconds that a step took when it was measured; None if that is not known.
-    """
+    """What the manifest says, else what is measured and written there; and seconds of a step, if known."""
     recorded = read_manifest(run).get("plan")
     if recorded:
         known = Plan().as_dict()

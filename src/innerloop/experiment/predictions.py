@@ -34,10 +34,7 @@ _EXACT = 40  # up to this side a picture is kept as it is
 def keep_predictions(
     run: Path, evaluation: Path, recipe: Recipe, data: Data, given: Sequence[EpisodePredictions]
 ) -> Path:
-    """Writes ``predictions/<name of the evaluation>``: what was said of queries, and two tasks in pictures.
-
-    Shown are the first task, which nobody chose, and the one with the lowest accuracy.
-    """
+    """Writes what was said of queries, and two tasks in pictures: the first, and that of lowest accuracy."""
     kinds = build_kinds(recipe, training=False)
     drawn = few_shot(data.pictures, "test", recipe.eval.seed, kinds, recipe.tasks.balanced)
     rows = {one.episode: _rows(drawn, one.episode) for one in given}
@@ -71,11 +68,8 @@ def _groups(source: ImageSource, classes: Sequence[int]) -> list[str] | None:
 
 def _task(one: EpisodePredictions, kind: int, rows: EpisodeRows, place: dict[int, int]) -> dict[str, Any]:
     classes = [place[int(c)] for c in rows.classes[0]]
-    return {"episode": one.episode, "kind": kind, "classes": classes, **_said(one)}
-
-
-def _said(one: EpisodePredictions) -> dict[str, Any]:
-    return {"labels": one.labels, "said": one.said, "probability": one.probability}
+    given = {"labels": one.labels, "said": one.said, "probability": one.probability}
+    return {"episode": one.episode, "kind": kind, "classes": classes, **given}
 
 
 def _shown(one: EpisodePredictions, rows: EpisodeRows, source: ImageSource) -> dict[str, Any]:

@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 
 def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
-    """The episodes that a recipe is judged on: two recipes draw the same tasks if these are equal.
-
-    >>> from innerloop.experiment import make_recipe
-    >>> short, long = (make_recipe({}, [f"outer.steps={steps}"]) for steps in (10, 1000))
-    >>> episodes_of(short) == episodes_of(long)
-    True
-    """
+    """The episodes that a recipe is judged on: two recipes draw the same tasks if these are equal."""
     if recipe.tasks.family in IMAGE_FAMILIES:
         return pictures_asked(
             recipe, split, _pictures(recipe.data, split), _grouping(plain_source(recipe.data), split)
@@ -42,11 +36,8 @@ def episodes_of(recipe: Recipe, split: str = "test") -> Episodes:
 
 
 def _pictures(data: DataSettings, split: str) -> str:
-    """Twelve digits for the classes of a split and their pictures, before they are converted.
-
-    A folder's pictures are its files. Other pictures have a size of their own, and opening them in it only
-    maps a file; the files of a folder would all have to be converted once more.
-    """
+    """Twelve digits for the classes of a split and their pictures, before they are converted."""
+    # a folder's pictures are its files: opened in their own size they would all be converted once more
     from innerloop.tasks.few_shot import split_classes
 
     folder = own_folder(data.name)

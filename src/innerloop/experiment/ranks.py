@@ -40,11 +40,8 @@ IN_STEP = (NonFiniteError, AllRanksError)
 def all_ranks(
     kind: str, parts: Parts, plan: Plan, tensors: Mapping[str, Tensor], **arguments: Any
 ) -> Iterator[Plan]:
-    """Has all ranks do what the block does, and yields the plan by which each does its share.
-
-    The plan itself where this process is alone, or where the parts are not those of a recipe (pictures in
-    memory, a model that was handed in): others could not build them.
-    """
+    """Has all ranks do what the block does, and yields the plan by which each does its share."""
+    # the plan itself where this process is alone, or others could not build the parts (pictures in memory)
     group = group_here()
     if group is None or not parts.by_recipe:
         yield plan

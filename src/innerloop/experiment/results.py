@@ -110,11 +110,7 @@ class Judged(NamedTuple):
 def judged_from(result: Mapping[str, Any]) -> Judged:
     """From the file that an evaluation wrote, with its own place as ``file``."""
     return Judged(
-        score=result["score"],
-        mean=result["mean"],
-        ci95=result["ci95"],
-        episodes=result["episodes"],
-        scores=result["scores"],
+        **{name: result[name] for name in ("score", "mean", "ci95", "episodes", "scores")},
         protocol=dict(result["protocol"]),
         by_step=[AfterSteps(row["steps"], row["mean"], row["ci95"]) for row in result["by_step"]],
         notes=list(result.get("notes") or []),

@@ -11,6 +11,7 @@ from innerloop.data.source import ImageSource
 from innerloop.experiment.data import Data
 from innerloop.experiment.picture_record import KEPT, changes, digest, keep, read_kept, refuse, remark
 from innerloop.experiment.pictures import Scale, build_source, held_out, own_scale, plain_source
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.rules import INIT, NOTHING
 from innerloop.experiment.recipe.schema import DataSettings as DataSection
@@ -62,16 +63,11 @@ def with_kept_data(recipe: Recipe, trained: Recipe, run: Path) -> Recipe:
         changed = changes(kept, plain_source(ours))
         if changed.gone or changed.altered:
             return recipe  # other pictures, not the same ones at another place
-    data = ours.model_copy(update={"split_file": str(run / KEPT)})
-    return recipe.model_copy(update={"data": data})
+    return with_settings(recipe, {"data": {"split_file": str(run / KEPT)}})
 
 
 def shown_as_trained(recipe: Recipe, trained: Recipe, shape: Sequence[int]) -> Recipe:
-    """The recipe with pictures of another dataset in the size and colour that a run was trained on.
-
-    What the user says of ``data.size`` and ``data.colour`` stays. Pictures that are as the run wants them are
-    left alone.
-    """
+    """The recipe with another dataset's pictures in the run's size and colour, unless these were typed."""
     ours, theirs = recipe.data, trained.data
     if recipe.tasks.family not in IMAGE_FAMILIES or ours.name == theirs.name or shape[-1] != shape[-2]:
         return recipe
@@ -80,8 +76,7 @@ def shown_as_trained(recipe: Recipe, trained: Recipe, shape: Sequence[int]) -> R
         return recipe
     if tuple(plain_source(ours).images.shape[1:]) == (*shape[1:], shape[0]):
         return recipe
-    data = ours.model_copy(update={"size": shape[-1], "colour": colour})
-    return recipe.model_copy(update={"data": data})
+    return with_settings(recipe, {"data": {"size": shape[-1], "colour": colour}})
 
 
 def shown_words(recipe: Recipe, asked: Recipe) -> list[str]:
@@ -97,10 +92,7 @@ def shown_words(recipe: Recipe, asked: Recipe) -> list[str]:
 
 
 def kept_scale(recipe: Recipe, trained: Recipe, run: Path) -> Scale | None:
-    """Mean and deviation that a run was trained with, for other pictures than its own; None for its own.
-
-    They belong to the weights: a network that has seen pictures at one scale is judged at that.
-    """
+    """Mean and deviation that a run was trained with: they belong to its weights. None for its own."""
     kept, ours = read_kept(run / KEPT), recipe.data
     if recipe.tasks.family not in IMAGE_FAMILIES or kept is None or kept["mean"] is None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from innerloop.core.errors import UserError
@@ -17,6 +18,7 @@ from innerloop.experiment.data import DTYPES, Data, Sizes, sizes_from
 from innerloop.experiment.model import Model, build_network
 from innerloop.experiment.picture_record import KEPT, read_kept
 from innerloop.experiment.recipe.library import look_at
+from innerloop.experiment.recipe.picture_fit import with_settings
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.rules import INIT
 from innerloop.experiment.recipe.schema import Recipe
@@ -38,11 +40,7 @@ def first_weights(recipe: Recipe, model: Model) -> tuple[Params, Buffers]:
     device, dtype = recipe.run.device, DTYPES[recipe.run.dtype]
     params, buffers = network.init(generator(recipe.run.seed, "init"))
     # placed first, so that what is read or set below keeps its full precision
-    params = {name: value.to(device, dtype) for name, value in params.items()}
-    buffers = {
-        name: value.to(device, dtype if value.is_floating_point() else value.dtype)
-        for name, value in buffers.items()
-    }
+    params, buffers = (_placed(tree, device, dtype) for tree in (params, buffers))
     if recipe.model.init is not None:
         if recipe.model.init == INIT:
             given = pretrained_weights(recipe.model.kind, params, network.head_names)
@@ -124,7 +122,7 @@ def _with_our_code(taught: Recipe, recipe: Recipe, run: Path) -> Recipe:
         )
     if taught.model.kind != recipe.model.kind:
         return taught
-    return taught.model_copy(update={"model": taught.model.model_copy(update={"kind": recipe.model.kind})})
+    return with_settings(taught, {"model": {"kind": recipe.model.kind}})
 
 
 def _check_sizes(theirs: Sizes, ours: Sizes, run: Path) -> None:
@@ -162,16 +160,12 @@ def _weights(taught: Recipe, run: Path, recipe: Recipe) -> tuple[Params, Buffers
     saved = next(filter(None, (load_checkpoint(run, tag) for tag in tags)), None)
     if saved is None:
         raise UserError(f"outer.teacher={run} has no checkpoint: give a run that has been trained.")
-    device, dtype = recipe.run.device, DTYPES[recipe.run.dtype]
+    groups = (group_of(saved.tensors, group) for group in ("params", "buffers"))
+    return for_test(*(_placed(tree, recipe.run.device, DTYPES[recipe.run.dtype]) for tree in groups))
 
-    def placed(tensors: Params, group: str) -> Params:
-        """A group of the checkpoint's tensors, on the recipe's device and in its dtype."""
-        return {
-            name: value.to(device, dtype if value.is_floating_point() else value.dtype)
-            for name, value in group_of(tensors, group).items()
-        }
 
-    return for_test(placed(saved.tensors, "params"), placed(saved.tensors, "buffers"))
+def _placed(tensors: Params, device: str, dtype: torch.dtype) -> Params:
+    return {n: v.to(device, dtype if v.is_floating_point() else v.dtype) for n, v in tensors.items()}
 
 
 def pretrained_weights(kind: str, params: Params, head_names: Sequence[str]) -> dict[str, Tensor]:

@@ -54,11 +54,7 @@ Rule: TypeAlias = Callable[[StageTable, Rows], Order]
 
 
 def relative_change(whole: Numbers, left: Numbers) -> Numbers:
-    """(whole − left) / whole. From infinite to finite is the largest gain, between infinities nothing.
-
-    >>> relative_change(np.array([4.0, np.inf, np.inf]), np.array([3.0, 2.0, np.inf])).tolist()
-    [0.25, inf, 0.0]
-    """
+    """(whole − left) / whole. From infinite to finite is the largest gain, between infinities nothing."""
     with np.errstate(invalid="ignore", divide="ignore"):
         change = (whole - left) / whole
     both = np.isinf(whole) & np.isinf(left)
@@ -69,11 +65,7 @@ def relative_change(whole: Numbers, left: Numbers) -> Numbers:
 def dense_ranks(
     values: Sequence[float], descending: bool, figures: int | None = None
 ) -> tuple[Numbers, Numbers]:
-    """Ranks from 0 in which equal values share one and the next has one more; and the order itself.
-
-    >>> [part.tolist() for part in dense_ranks([0.5, 2.0, 0.5, 1.0], descending=True)]
-    [[2.0, 0.0, 2.0, 1.0], [2.0, 0.0, 3.0, 1.0]]
-    """
+    """Ranks from 0 in which equal values share one and the next has one more; and the order itself."""
     keys = [value if figures is None else _significant(value, figures) for value in values]
     order = sorted(range(len(keys)), key=keys.__getitem__, reverse=descending)
     ranks, places = np.zeros(len(keys)), np.zeros(len(keys))
@@ -95,10 +87,7 @@ def _significant(value: float, figures: int, least: float = 1e-8) -> float:
 
 
 def rank_rule(decimals: int | None, figures: int | None) -> Rule:
-    """Algorithm 1: ranks by both relative changes, averaged over repeats, are added.
-
-    What lowers the condition number most by being removed, and the regions least, is least important.
-    """
+    """Algorithm 1: ranks by both relative changes, averaged over repeats, are added."""
 
     def means(whole: Numbers, left: Numbers, rows: Rows) -> list[float]:
         """The mean relative change of every item over some repeats."""
@@ -174,11 +163,7 @@ def removals(order: Order, groups: Sequence[OperatorGroup]) -> list[tuple[int, .
 
 
 def quantile(confidence: float, freedom: int) -> float:
-    """Of Student's t, two-sided: the normal one, stretched as t is at 95 %.
-
-    >>> round(quantile(0.95, 10), 3), round(quantile(0.95, 10**6), 3)
-    (2.228, 1.96)
-    """
+    """Of Student's t, two-sided: the normal one, stretched as t is at 95 %."""
     normal = NormalDist()
     return normal.inv_cdf(0.5 + confidence / 2) * t_quantile_975(max(1, freedom)) / normal.inv_cdf(0.975)
 
@@ -201,11 +186,7 @@ class Contest(NamedTuple):
 def contests(
     values: Numbers, order: Order, groups: Sequence[OperatorGroup], noise: Noise, confidence: float
 ) -> list[Contest]:
-    """Open decisions, the closest first.
-
-    An item that would go is settled if it is clearly less important than the first that would stay, and one
-    that would stay if it is clearly more important than the last that would go.
-    """
+    """Open decisions, the closest first: items not clearly beyond the last to go or the first to stay."""
     limit = quantile(confidence, noise.freedom)
     undecided = []
     for group in groups:

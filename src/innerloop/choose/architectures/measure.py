@@ -1,8 +1,4 @@
-"""Measurements of architectures before training: scores on a repeat's data, on all cores, kept as they come.
-
-What is measured depends on the job alone, never on the process or its neighbours: one worker and many give
-the same numbers, and an interrupted search goes on where it was.
-"""
+"""Scores on a repeat's data, on all cores, kept as they come: what is measured depends on the job alone."""
 
 from __future__ import annotations
 
@@ -91,12 +87,9 @@ def job_key(space: str, job: ScoringJob, draw: str) -> str:
 
 
 def measure(space: Space[Any], job: ScoringJob, draw: Draw) -> Measurement:
-    """Every score of the job.
-
-    Condition numbers, gradients and NASWOT are those of the network under group norm with a fresh last layer
-    of as many outputs as a task has classes; SynFlow that of the network without normalisation; sizes those
-    of the network as it is trained; regions are counted on crops by thin networks, if the space has them.
-    """
+    """Every score of the job."""
+    # conditions, gradients and NASWOT: under group norm with a fresh last layer; SynFlow without; sizes as
+    # it is trained; regions on crops by thin networks, if the space has them
     began = time.perf_counter()
     seeds = job.seeds or own_seeds(draw.seed)
     scored = {name: _one(name, space, job, draw, seeds) for name in job.names}
@@ -182,10 +175,7 @@ _DRAWS_HELD = 8
 
 
 class Bench:
-    """Measures jobs of one space on one source of draws.
-
-    Owns the worker processes and the file of results.
-    """
+    """Measures jobs of one space on one source of draws: it owns the workers and the file of results."""
 
     def __init__(
         self, space: Space[Any], draws: Draws, workers: int | None = None, keep: Path | None = None
@@ -306,17 +296,14 @@ def read_measurements(file: Path) -> dict[str, Measurement]:
         text = text[: text.rfind("\n") + 1]
         file.write_text(text, encoding="utf-8")
     try:
-        return _read_lines(text.splitlines())
+        rows = [json.loads(line) for line in text.splitlines()]
+        return {
+            row["key"]: Measurement(
+                {name: float(v) for name, v in row["values"].items()}, row["reasons"], row["seconds"]
+            )
+            for row in rows
+        }
     except (ValueError, KeyError, TypeError):
         raise UserError(
             f"{file} holds no measurements of a search: give another file, or remove it."
         ) from None
-
-
-def _read_lines(lines: Sequence[str]) -> dict[str, Measurement]:
-    rows = [json.loads(line) for line in lines]
-    return {row["key"]: _measured(row) for row in rows}
-
-
-def _measured(row: dict[str, Any]) -> Measurement:
-    return Measurement({name: float(v) for name, v in row["values"].items()}, row["reasons"], row["seconds"])

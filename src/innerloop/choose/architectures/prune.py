@@ -30,7 +30,6 @@ from innerloop.choose.architectures.importance import (
 from innerloop.choose.architectures.measure import (
     REGIONS,
     Bench,
-    Measurement,
     ScoringJob,
     Seeds,
     Watch,
@@ -181,20 +180,13 @@ class StageBench:
         own = self._settings.data == "candidate"
         pruned = [StageMeasurement(item, repeat, item if own else 0) for item, repeat in wanted]
         wholes = list(dict.fromkeys(place._replace(item=None) for place in pruned))
-        places = [place for place in (*wholes, *pruned) if not self._has(place)]
+        places = [p for p in (*wholes, *pruned) if (self._settings.names[0], p) not in self._found]
         made = [(place, job) for place in places for job in self._jobs(place)]
         jobs = [job for _, job in made]
         results = self._bench.run(jobs, lambda at, kept: self._watch.tick(work_of(jobs[at].candidate), kept))
         for (place, _), measured in zip(made, results, strict=True):
-            self._put(place, measured)
+            self._found |= {(name, place): value for name, value in measured.values.items()}
         self.repeats = max([self.repeats, *(place.repeat + 1 for place in pruned)])
-
-    def _has(self, place: StageMeasurement) -> bool:
-        return (self._settings.names[0], place) in self._found
-
-    def _put(self, place: StageMeasurement, measured: Measurement) -> None:
-        for name, value in measured.values.items():
-            self._found[name, place] = value
 
     def _jobs(self, place: StageMeasurement) -> list[ScoringJob]:
         """One; two where the network that changes are taken from is another one for each score."""
@@ -289,7 +281,7 @@ def prune(
             decision, spent = _decide(stage_bench, settings, seed, budget)
             budget = budget.after(stage, spent)
             decisions.append(decision)
-            left = _left(choices, decision)
+            left = remove_operators(choices, decision.removed)
             if resources.say is not None:
                 resources.say(decision.line())
         ranked = _ranked(bench, settings, left)
@@ -350,15 +342,11 @@ def _stages(
     """Every stage with what is left before it; decisions are read as they are appended."""
     for number in range(rounds_of(choices)):
         yield edge_stage(choices, number + 1), choices, None
-        choices = _left(choices, decisions[-1])
+        choices = remove_operators(choices, decisions[-1].removed)
     whole = choices if settings.stale else None
     for stage in _last_stages(choices, settings):
         yield stage, choices, whole
-        choices = _left(choices, decisions[-1])
-
-
-def _left(choices: Choices, decision: Decision) -> Choices:
-    return remove_operators(choices, decision.removed)
+        choices = remove_operators(choices, decisions[-1].removed)
 
 
 def _work(counts: list[tuple[Stage, Choices]], settings: PruneSettings) -> float:

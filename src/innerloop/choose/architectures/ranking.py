@@ -33,21 +33,14 @@ RUNS = 400
 
 
 def kendall(a: Sequence[float], b: Sequence[float]) -> float:
-    r"""Kendall's :math:`\tau_b` between two columns of numbers; not a number if one of them is constant.
-
-    >>> kendall([1, 2, 3], [1, 3, 2]), kendall([1, 2, 2], [1, 2, 3])
-    (0.3333333333333333, 0.8164965809277261)
-    """
+    r"""Kendall's :math:`\tau_b` between two columns of numbers; not a number if one of them is constant."""
     first, second = (np.sign(np.subtract.outer(*(2 * [np.asarray(each, float)]))) for each in (a, b))
     ties = math.sqrt(float((first != 0).sum()) * float((second != 0).sum()))
     return float((first * second).sum()) / ties if ties else math.nan
 
 
 def mean_tau(columns: Sequence[Sequence[float]]) -> float | None:
-    """Kendall's τ averaged over all pairs of repeats; columns are repeats. None if there is no pair with one.
-
-    Values that are not finite in one of two columns are left out there.
-    """
+    """Kendall's τ averaged over pairs of repeats (columns) where both are finite; None if no pair has one."""
     taus = []
     for a, b in itertools.combinations(np.asarray(columns, float), 2):
         both = np.isfinite(a) & np.isfinite(b)
@@ -64,11 +57,7 @@ class Noise(NamedTuple):
 
 
 def noise_of(values: Numbers, groups: Sequence[Sequence[int]], first: int) -> Noise:
-    """Pooled over all items, from the first repeats, which all of them have.
-
-    What a group has in common in a repeat is no noise: common draws move all operators of an edge together,
-    and only differences between them decide.
-    """
+    """Pooled over all items, from the first repeats, which all have, less what a group has in common."""
     total, freedom = 0.0, 0
     for group in groups:
         own = values[list(group), :first]
@@ -79,16 +68,7 @@ def noise_of(values: Numbers, groups: Sequence[Sequence[int]], first: int) -> No
 
 
 def item_means(values: Numbers, groups: Sequence[Sequence[int]]) -> Numbers:
-    """Every item's mean, less what its group has in common in the repeats that the item was measured in.
-
-    By least squares of item plus repeat, group by group. Where all items have all repeats these are the
-    means, up to a constant of the group; where some were measured more often, a repeat that moved them all
-    does not move them against the others.
-
-    >>> means = item_means(np.array([[1.0, 12.0], [3.0, np.nan], [2.0, 13.0]]), [(0, 1, 2)])
-    >>> (means - means[0]).round(6).tolist()
-    [0.0, 2.0, 1.0]
-    """
+    """Every item's mean, less what its group has in common in its repeats: least squares of both."""
     means = np.zeros(len(values))
     for group in groups:
         own = values[list(group)]
@@ -134,11 +114,7 @@ def _excess(means: Numbers, noise: Numbers) -> float:
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """Of those that there are; None if there are none.
-
-    >>> mean_of([1.0, None, 2.0]), mean_of([None])
-    (1.5, None)
-    """
+    """Of those that there are; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 

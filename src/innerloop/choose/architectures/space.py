@@ -202,12 +202,7 @@ def _cell(number: int) -> tuple[int, CellEdges]:
 
 
 def describe_genotype(genotype: Genotype) -> str:
-    """The genotype in one line.
-
-    >>> from innerloop.nets.cells import PUBLISHED
-    >>> describe_genotype(PUBLISHED["metanas"])[:47]
-    'normal: conv_1x5_5x1(0)+conv_3x3(1), conv_3x3(0'
-    """
+    """The genotype in one line."""
     return "; ".join(
         f"{kind}: " + ", ".join("+".join(edges) for edges in nodes)
         for kind, nodes in to_table(genotype).items()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from innerloop.core.errors import UserError
@@ -59,25 +59,15 @@ def check_start(choices: Choices) -> Choices:
 
 
 def rounds_of(choices: Choices) -> int:
-    """Rounds until every edge has one operator.
-
-    >>> from innerloop.nets.cells import all_choices
-    >>> rounds_of(all_choices())
-    6
-    """
+    """Rounds until every edge has one operator."""
     return max(len(operators) for cell in choices for operators in cell) - 1
 
 
 def edge_stage(choices: Choices, number: int) -> Stage:
-    """A round: every edge with several operators loses one.
-
-    >>> from innerloop.nets.cells import all_choices
-    >>> stage = edge_stage(all_choices(), 1)
-    >>> len(stage.items), len(stage.groups), stage.groups[0].drop
-    (126, 18, 1)
-    """
+    """A round: every edge with several operators loses one."""
     items = [EdgeOperator(*each) for each in remaining(choices)]
-    several = [item for _, edge in groupby(items, lambda i: i[:3]) for item in _if_several(edge)]
+    on_edge = Counter(item[:3] for item in items)
+    several = [item for item in items if on_edge[item[:3]] > 1]
     groups = _groups(several, lambda item: item[:3], lambda _: 1)
     return Stage(f"round {number}", tuple(several), groups)
 
@@ -86,15 +76,9 @@ def node_stage(choices: Choices, nodes: Iterable[tuple[str, int]] | None = None)
     """The end: nodes with more than two edges lose those that are too many."""
     wanted = None if nodes is None else set(nodes)
     items = [EdgeOperator(*each) for each in remaining(choices)]
-    into: dict[tuple[str, int], list[EdgeOperator]] = {}
-    for item in items:
-        into.setdefault((item.kind, item.node), []).append(item)
-    several = [
-        item
-        for node, edges in into.items()
-        if len(edges) > EDGES_KEPT and (wanted is None or node in wanted)
-        for item in edges
-    ]
+    into = Counter((item.kind, item.node) for item in items)  # edges into a node stand together
+    crowded = {node for node in into if into[node] > EDGES_KEPT and (wanted is None or node in wanted)}
+    several = [item for item in items if (item.kind, item.node) in crowded]
     groups = _groups(several, lambda item: (item.kind, item.node), lambda count: count - EDGES_KEPT)
     return Stage("the last round", tuple(several), groups)
 
@@ -102,11 +86,6 @@ def node_stage(choices: Choices, nodes: Iterable[tuple[str, int]] | None = None)
 def crowded_nodes(choices: Choices) -> list[tuple[str, int]]:
     """Kinds and nodes with more edges than are kept, in order."""
     return list(dict.fromkeys((item.kind, item.node) for item in node_stage(choices).items))
-
-
-def _if_several(edge: Iterator[EdgeOperator]) -> list[EdgeOperator]:
-    items = list(edge)
-    return items if len(items) > 1 else []
 
 
 def _groups(

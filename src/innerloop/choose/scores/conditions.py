@@ -55,14 +55,7 @@ class ConditionNumber(NamedTuple):
 
 
 def kernel_names(params: Params, which: Which = "weights") -> list[str]:
-    """The parameters whose gradients make the kernel.
-
-    ``weights`` are those with at least two axes: biases and the scales and shifts of normalisation layers
-    have one.
-
-    >>> kernel_names({"conv.weight": torch.zeros(1, 1, 3, 3), "norm.weight": torch.ones(1)})
-    ['conv.weight']
-    """
+    """The parameters whose gradients make the kernel; ``weights`` have two axes: no biases, no scales."""
     if which not in ("weights", "all"):
         raise UserError(f"which='{which}' is unknown: give weights or all.")
     return [name for name, p in params.items() if which == "all" or p.ndim >= 2]
@@ -102,13 +95,7 @@ def fresh_head(
 def condition_number(
     kernel: Tensor, precision: torch.dtype | None = None, degenerate: Degenerate = "told"
 ) -> ConditionNumber:
-    r""":math:`\lambda_{max}/\lambda_{min}` of a symmetric kernel, without a ridge.
-
-    >>> condition_number(torch.diag(torch.tensor([8.0, 2.0]))).value
-    4.0
-    >>> condition_number(torch.ones(2, 2))[::3]
-    (inf, 'the kernel is singular to working precision')
-    """
+    r""":math:`\lambda_{max}/\lambda_{min}` of a symmetric kernel, without a ridge."""
     if degenerate not in ("told", "released"):
         raise UserError(f"degenerate='{degenerate}' is unknown: give told or released.")
     stand_in = math.inf if degenerate == "told" else RELEASED

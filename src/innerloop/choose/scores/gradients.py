@@ -1,8 +1,4 @@
-"""Scores from gradients of a loss: gradient norm, SynFlow and ZiCo. Only weights count, as in the originals.
-
-Weights are parameters with at least two axes: biases and the scales and shifts of normalisation layers have
-one.
-"""
+"""Scores from gradients of a loss: gradient norm, SynFlow and ZiCo. Only weights count, as published."""
 
 from __future__ import annotations
 

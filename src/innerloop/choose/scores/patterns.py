@@ -25,41 +25,24 @@ Take: TypeAlias = Callable[[Tensor], None]
 """Is given a layer's sides, ``(samples, units)`` of booleans: true where the unit is on."""
 
 
-def _at_zero(*_: Any, **__: Any) -> tuple[float, ...]:
-    return (0.0,)
-
-
-def _leaky(x: Tensor, slope: float = 0.01) -> tuple[float, ...]:  # noqa: ARG001
-    return (0.0,) if slope != 1 else ()
-
-
-def _threshold(x: Tensor, at: float, value: float) -> tuple[float, ...]:  # noqa: ARG001
-    return (float(at),)
-
-
-def _both_ends(x: Tensor, low: float = -1.0, high: float = 1.0) -> tuple[float, ...]:  # noqa: ARG001
-    return (float(low), float(high))
-
-
 def _clamp(x: Tensor, min: Any = None, max: Any = None) -> tuple[float, ...]:  # noqa: ARG001
     # a ReLU spelt out; other bounds guard against division by zero and the like
     return (0.0,) if isinstance(min, (int, float)) and min == 0 else ()
 
 
-def _compared(x: Tensor, other: float) -> tuple[float, ...]:
-    return (0.0,) if x.is_floating_point() and other == 0 else ()
-
-
 _ATEN = torch.ops.aten
 
-
 KINKS: dict[Any, Callable[..., tuple[float, ...]]] = {
-    **dict.fromkeys((_ATEN.relu, _ATEN.relu_, _ATEN._prelu_kernel), _at_zero),
-    **dict.fromkeys((_ATEN.leaky_relu, _ATEN.leaky_relu_), _leaky),
-    **dict.fromkeys((_ATEN.threshold, _ATEN.threshold_), _threshold),
-    **dict.fromkeys((_ATEN.hardtanh, _ATEN.hardtanh_), _both_ends),
+    **dict.fromkeys((_ATEN.relu, _ATEN.relu_, _ATEN._prelu_kernel), lambda *_: (0.0,)),
+    **dict.fromkeys(
+        (_ATEN.leaky_relu, _ATEN.leaky_relu_), lambda _, slope=0.01: (0.0,) if slope != 1 else ()
+    ),
+    **dict.fromkeys((_ATEN.threshold, _ATEN.threshold_), lambda _, at, *__: (float(at),)),
+    **dict.fromkeys(
+        (_ATEN.hardtanh, _ATEN.hardtanh_), lambda _, low=-1.0, high=1.0: (float(low), float(high))
+    ),
     **dict.fromkeys((_ATEN.clamp, _ATEN.clamp_, _ATEN.clamp_min, _ATEN.clamp_min_), _clamp),
-    _ATEN.gt: _compared,
+    _ATEN.gt: lambda x, other: (0.0,) if x.is_floating_point() and other == 0 else (),
 }
 """Operations that are linear in pieces, entry by entry, and where the pieces meet."""
 
@@ -100,16 +83,7 @@ class _Watch(TorchDispatchMode):
 def watch_kinks(
     network: Network, params: Params, buffers: Buffers, x: Tensor, take: Take, statistics: Statistics
 ) -> None:
-    """One forward pass of ``x``; ``take`` is given every layer's sides.
-
-    >>> from innerloop import mlp
-    >>> net, seen = mlp(1, [2], 1), []
-    >>> params = {"layer0.weight": torch.tensor([[1.0], [-1.0]]), "layer0.bias": torch.zeros(2),
-    ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}
-    >>> watch_kinks(net, params, {}, torch.tensor([[3.0]]), seen.append, "batch")
-    >>> seen
-    [tensor([[ True, False]])]
-    """
+    """One forward pass of ``x``; ``take`` is given every layer's sides."""
     with torch.no_grad(), untransformed(), _Watch(len(x), take) as watch:
         apply(network, params, buffers, x, statistics)
     if not watch.count:
@@ -121,7 +95,6 @@ def watch_kinks(
 
 KEPT_UNITS = 2**15
 """Units per sample whose bits are kept as they are; of more, 256-bit digests are kept."""
-
 
 PRODUCT_ENTRIES = 2**22
 """Entries of a block of patterns that is multiplied with itself, exactly in float32."""
@@ -218,17 +191,7 @@ def linear_regions(
 def hamming_kernel(
     network: Network, params: Params, buffers: Buffers, x: Tensor, statistics: Statistics = "batch"
 ) -> Tensor:
-    r"""How many ReLUs agree between every two inputs, ``(n, n)`` in float64 and exact.
-
-    >>> from innerloop import mlp
-    >>> net = mlp(1, [2], 1)
-    >>> params = {"layer0.weight": torch.tensor([[1.0], [1.0]]), "layer0.bias": torch.tensor([0.0, -1.0]),
-    ...           "layer1.weight": torch.ones(1, 2), "layer1.bias": torch.zeros(1)}
-    >>> hamming_kernel(net, params, {}, torch.tensor([[-1.0], [0.5], [2.0]]))
-    tensor([[2., 1., 0.],
-            [1., 2., 1.],
-            [0., 1., 2.]], dtype=torch.float64)
-    """
+    """How many ReLUs agree between every two inputs, ``(n, n)`` in float64 and exact."""
     total = torch.zeros(len(x), len(x), dtype=torch.float64, device=x.device)
 
     def add(sides: Tensor) -> None:
@@ -269,7 +232,6 @@ def naswot(
 
 PATIENCE = 100
 """Tasks in a row without a new input after which there are thought to be no more."""
-
 
 PROTOCOL = (
     "distinct ReLU patterns over different inputs of the training tasks; mean and 95 % "

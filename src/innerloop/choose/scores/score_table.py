@@ -1,7 +1,4 @@
-"""Every score in one literal table, and candidates in the order of scores.
-
-A new score is a function, and an entry here.
-"""
+"""Every score in one literal table, and candidates in the order of scores."""
 
 from __future__ import annotations
 
@@ -78,11 +75,7 @@ SCORES: dict[str, ScoreEntry] = {
 
 
 def find(name: str) -> ScoreEntry:
-    """The entry of that name.
-
-    >>> find("ntk").better, find("parameters").better
-    ('lower', 'higher')
-    """
+    """The entry of that name."""
     if name not in SCORES:
         known = ", ".join(SCORES)
         raise UserError(f"there is no score '{name}'{did_you_mean(name, SCORES)}: there are {known}.")
@@ -106,13 +99,7 @@ def rows() -> str:
 
 
 def ranks(values: Sequence[float], higher_is_better: bool) -> list[float]:
-    """The place of every value, 1 for the best; equal values share the mean of their places.
-
-    What is not a number comes last.
-
-    >>> ranks([3.0, 1.0, 3.0, math.nan], higher_is_better=True)
-    [1.5, 3.0, 1.5, 4.0]
-    """
+    """The place of every value, 1 for the best, nan last; equal values share the mean of their places."""
     costs = [math.inf if math.isnan(v) else -v if higher_is_better else v for v in values]
     keys = [(math.isnan(v), cost) for v, cost in zip(values, costs, strict=True)]
     before = {key: sum(other < key for other in keys) for key in set(keys)}

@@ -71,13 +71,7 @@ class Layers(NamedTuple):
 
 
 def count_layers(network: Network, params: Params, buffers: Buffers, shape: tuple[int, ...]) -> Layers:
-    """Counts the layers of a pass, on the device of the parameters (on ``meta`` nothing is computed).
-
-    >>> from innerloop import mlp
-    >>> net = mlp(3, [4], 2)
-    >>> count_layers(net, *net.init(torch.Generator().manual_seed(0)), (3,))
-    Layers(layers=2, multiply_adds=20, depth=2)
-    """
+    """Counts the layers of a pass, on the device of the parameters (on ``meta`` nothing is computed)."""
     like = next(iter(params.values()))
     x = torch.zeros(2, *shape, dtype=like.dtype, device=like.device)
     with torch.no_grad(), untransformed(), _Counter() as counter:

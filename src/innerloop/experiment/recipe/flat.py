@@ -30,17 +30,7 @@ Model = TypeVar("Model", bound=FlatSettings)
 
 
 def read_flat(model: type[Model], items: Sequence[str], command: str, recipe: Recipe | None = None) -> Model:
-    """The settings in ``items``, checked against ``model``.
-
-    >>> class Rate(FlatSettings):
-    ...     dim: int = 3
-    >>> read_flat(Rate, ["dim=5"], "analyze rate").dim
-    5
-    >>> read_flat(Rate, ["dims=5", "dim=x"], "analyze rate")
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: unknown setting 'dims' (did you mean 'dim'?)
-    dim must be a whole number, not 'x'
-    """
+    """The settings in ``items``, checked against ``model``."""
     reading = flat_reading(model, items, command, recipe)
     if reading.model is None or reading.problems:
         raise UserError("\n".join(reading.problems))
@@ -90,7 +80,7 @@ def describe(model: type[FlatSettings]) -> list[dict[str, Any]]:
             "meaning": field.description or "",
             "read": " and ".join(when.words for when in model.READERS.get(key, ())) or "always",
         }
-        for key, field in model.model_fields.items()
+        for key, field in settings_of(model).items()
     ]
 
 
@@ -101,11 +91,7 @@ def _budget_is_a_time(s: BudgetSettings) -> str | None:
 
 
 class BudgetSettings(FlatSettings):
-    """What a command takes that is given a time for everything.
-
-    >>> BudgetSettings(budget="2m").seconds
-    120.0
-    """
+    """What a command takes that is given a time for everything."""
 
     RULES: ClassVar[Rules] = (_budget_is_a_time,)
 

@@ -20,26 +20,12 @@ from innerloop.experiment.recipe.rules import Ruled, broken
 
 
 def as_items(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """``key=value`` texts for nested settings.
-
-    >>> as_items({"outer": {"steps": 2000}, "seed": 1, "model": {"kind": "conv4"}})
-    ['outer.steps=2000', 'seed=1', 'model.kind="conv4"']
-    """
-    items: list[str] = []
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            items += as_items(value, f"{prefix}{key}.")
-        else:
-            items.append(f"{prefix}{key}={toml_value(value)}")
-    return items
+    """``key=value`` texts for nested settings."""
+    return [f"{key}={toml_value(value)}" for key, value, _ in as_assignments(settings, prefix)]
 
 
 def as_assignments(settings: Mapping[str, Any], prefix: str = "") -> list[Assignment]:
-    """Nested settings of Python, each with its key: their values are taken as they are.
-
-    >>> as_assignments({"inner": {"lr": 0.1}, "seed": 1})
-    [Assignment(key='inner.lr', value=0.1, raw='0.1'), Assignment(key='seed', value=1, raw='1')]
-    """
+    """Nested settings of Python, each with its key: their values are taken as they are."""
     given: list[Assignment] = []
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -62,22 +48,14 @@ def _plain(value: Any) -> Any:
 
 
 def in_section(settings: Mapping[str, Any], section: str, keys: Collection[str]) -> dict[str, Any]:
-    """Settings with those of one section told by their own names put into it.
-
-    >>> in_section({"episodes": 600, "inner": {"lr": 0.1}}, "eval", ["episodes"])
-    {'eval': {'episodes': 600}, 'inner': {'lr': 0.1}}
-    """
+    """Settings with those of one section told by their own names put into it."""
     own = {key: value for key, value in settings.items() if key in keys}
     rest = {key: value for key, value in settings.items() if key not in keys}
     return {section: {**own, **rest.pop(section, {})}, **rest} if own else rest
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML; ``none`` for None, which the settings grammar reads.
-
-    >>> toml_value([1, 2.5, "a", True, {"ways": 5}])
-    '[1, 2.5, "a", true, {"ways" = 5}]'
-    """
+    """A value as TOML; ``none`` for None, which the settings grammar reads."""
     if value is None:
         return "none"
     if isinstance(value, Mapping):
@@ -131,11 +109,7 @@ Further = Callable[[Any, Mapping[str, Assignment]], Mapping[str, str]]
 
 
 def read_value(text: str) -> Any:
-    """A value as TOML, else a plain number, else a word; a list may hold words.
-
-    >>> [read_value(text) for text in ("3", "1e-3", ".5", "true", "relu", '"a b"', "[64, 64]", "[maml,anil]")]
-    [3, 0.001, 0.5, True, 'relu', 'a b', [64, 64], ['maml', 'anil']]
-    """
+    """A value as TOML, else a plain number, else a word; a list may hold words."""
     text = text.strip()
     if "#" not in text or text[0] in "\"'[{":  # elsewhere TOML would drop what follows as a comment
         try:
@@ -218,11 +192,7 @@ def read(
 
 
 def mentions(text: str, keys: Iterable[str]) -> bool:
-    """Whether a sentence speaks of one of these settings, or of one in such a section.
-
-    >>> mentions("set inner.lr=0.1", ["inner"]), mentions("one per inner.lr_rule", ["inner.lr"])
-    (True, False)
-    """
+    """Whether a sentence speaks of one of these settings, or of one in such a section."""
     return any(re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", text) for key in keys)
 
 

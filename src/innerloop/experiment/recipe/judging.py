@@ -20,12 +20,7 @@ from innerloop.experiment.recipe.trust import admit
 
 
 def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Settings that judge a run on a folder which stands among them, and what is said of it.
-
-    All classes of the folder are tested on, unless it is divided into ``train`` and ``test`` itself; pictures
-    are brought to what the network was trained on, and tasks have no more ways, shots and queries than the
-    folder allows. The folder that the run was trained on changes nothing: its test classes are meant anyway.
-    """
+    """Settings that judge a run on a folder which stands among them, and what is said of it."""
     folders = folders_among(words)
     items = [word for word in words if word not in folders]
     if not folders:
@@ -45,11 +40,7 @@ def with_pictures(run: Path, words: Sequence[str]) -> tuple[list[str], list[str]
 
 
 def has_pictures(words: Sequence[str]) -> bool:
-    """Whether a folder of pictures stands among settings.
-
-    >>> has_pictures(["eval.shots=1", "tasks.ways=5"])
-    False
-    """
+    """Whether a folder of pictures stands among settings."""
     return bool(folders_among(words))
 
 
@@ -110,12 +101,7 @@ _PROTOCOL = (
 
 
 def backbone_recipe(backbone: str, items: Items = (), like: Recipe | None = None) -> Recipe:
-    """A recipe that trains nothing and judges a backbone by a head on its features.
-
-    >>> recipe = backbone_recipe("efficientnet-lite0", ["data.name=cifar-fs", "eval.shots=5"])
-    >>> recipe.name, recipe.outer.objective, recipe.eval.head
-    ('cifar-fs-efficientnet-lite0', 'none', 'logistic')
-    """
+    """A recipe that trains nothing and judges a backbone by a head on its features."""
     if not backbone.startswith(WITH_WEIGHTS) and ":" not in backbone:
         from innerloop.nets.factory import BACKBONES, backbone_hint
 
@@ -149,11 +135,7 @@ def backbone_recipe(backbone: str, items: Items = (), like: Recipe | None = None
 
 
 def with_folder(backbone: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Settings that judge a backbone on a folder which stands among them, and what is said of it.
-
-    All classes are tested on, unless the folder is divided into ``train`` and ``test`` itself, and tasks have
-    no more ways, shots and queries than it allows.
-    """
+    """Settings that judge a backbone on a folder which stands among them, and what is said of it."""
     folders = folders_among(words)
     items = [word for word in words if word not in folders]
     if len(folders) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Collection, Mapping
 from importlib import resources
@@ -15,7 +16,7 @@ from innerloop.core.paths import user_path
 from innerloop.core.stderr import tell
 from innerloop.experiment.recipe.grammar import Items
 from innerloop.experiment.recipe.picture_fit import fit, pictures_of, with_settings
-from innerloop.experiment.recipe.problems import known_settings, show
+from innerloop.experiment.recipe.problems import known_settings, places, show
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.experiment.recipe.schema import DataSettings, Recipe
 from innerloop.experiment.recipe.settings import (
@@ -71,11 +72,7 @@ class ProblemName(NamedTuple):
 
 
 def named(source: str) -> ProblemName:
-    """What a word names: the one way to name a problem, for every command and in Python.
-
-    >>> [named(word).kind for word in ("cifar-fs-protonet", "mine.toml", "cifar-fs", "sine", "mine:lines")]
-    ['recipe', 'recipe', 'pictures', 'family', 'family']
-    """
+    """What a word names: the one way to name a problem, for every command and in Python."""
     path = user_path(source)
     if source in shipped_names() or source == "last" or path.suffix == ".toml" or is_run(path):
         return ProblemName("recipe", source)
@@ -125,17 +122,9 @@ def shipped_recipes() -> list[Shipped]:
 
 
 def header(text: str) -> str:
-    r"""The comment that a recipe starts with: its command and what it shows.
-
-    >>> header("# innerloop train x\n# Shows y.\nname = 'x'")
-    'innerloop train x\nShows y.'
-    """
-    lines = []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").removeprefix(" "))
-    return "\n".join(lines)
+    """The comment that a recipe starts with: its command and what it shows."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
 
 
 def recipe_text(source: str) -> tuple[str, str]:
@@ -197,10 +186,7 @@ def load_recipe(source: str, items: Items = (), *, trust: bool = False, pictures
 
 
 def read_recipe(source: str, items: Items = (), *, shared: bool = False) -> Recipe:
-    """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built.
-
-    ``shared`` is as in :func:`innerloop.experiment.recipe.settings.make_recipe`.
-    """
+    """A recipe to be looked at only: it may name code that nobody trusts, so it must not be built."""
     return _read(source, items, shared=shared)[0]
 
 
@@ -257,11 +243,8 @@ def fitted_recipe(
 
 
 def own_pictures(source: str) -> str | None:
-    """What ``data.name`` is to be where pictures stand for a recipe: a folder, an .npz file, a dataset.
-
-    None where the word names something else. A folder of a recipe's name is not meant; one with a
-    ``recipe.toml`` is a run. A folder that is called as a dataset is named by its place.
-    """
+    """What ``data.name`` is to be where a folder, .npz or dataset stands for a recipe; None for others."""
+    # a folder that is called as a recipe is not meant, and one that is called as a dataset gets its place
     path = user_path(source)
     if source in shipped_names() or source == "last" or is_run(path):
         return None
@@ -281,11 +264,6 @@ def _is_dataset(source: str) -> bool:
     from innerloop.data.opening import own_store
 
     return source == EMBEDDED or source in catalogue() or own_store(source) is not None
-
-
-def _is_of_a_run(source: str) -> bool:
-    path = user_path(source)
-    return source == "last" or (is_run(path) if path.is_dir() else path.name == RECIPE)
 
 
 def _unread(path: Path, reason: str) -> str:
@@ -308,7 +286,6 @@ def _not_found(source: str, path: Path) -> str:
 
 
 _SHOWN = 5
-_ABSENT = object()
 
 
 class ChangedRecipeError(UserError):
@@ -359,19 +336,9 @@ def _differences(kept: Mapping[str, Any], content: bytes) -> list[str]:
         present = make_recipe(read_toml(content.decode(), RECIPE)).model_dump()
     except (UserError, UnicodeDecodeError):
         return ["it can no longer be read"]
-    lines = []
-    for key in known_settings():
-        was, now = _setting(kept, key), _setting(plain(present), key)
-        if was is not _ABSENT and was != now:
-            lines.append(f"{key} was {show(was)}, now it is {show(now)}")
-    return lines
-
-
-def _setting(recipe: Mapping[str, Any], key: str) -> Any:
-    """A setting's value; absent from a recipe that was kept before there was such a setting."""
-    value: Any = recipe
-    for part in key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return _ABSENT
-        value = value[part]
-    return value
+    fields = known_settings()
+    was, now = (
+        {k: table[leaf] for k, table, leaf in places(d, fields)} for d in (dict(kept), plain(present))
+    )
+    both = [key for key in fields if key in was and key in now and was[key] != now[key]]
+    return [f"{key} was {show(was[key])}, now it is {show(now[key])}" for key in both]

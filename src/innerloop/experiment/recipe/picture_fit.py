@@ -1,14 +1,9 @@
-"""Recipes that fit any pictures: what they leave open follows from the pictures (``data.auto``).
-
-Ways, shots and queries must suit the smallest class and the smallest split; side and colour the files; the
-steps of plain supervision, and whether pictures are augmented, their number. What the recipe or the user
-says is left alone. Importing this file imports neither torch nor numpy.
-"""
+"""Recipes that fit any pictures: what they leave open follows from the pictures (``data.auto``). No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from innerloop.core.errors import UserError, spelling
 from innerloop.experiment.recipe.rules import PICTURES
@@ -33,13 +28,6 @@ Grey pictures may be characters, which mean something else when flipped."""
 WORDS = {'on_bad="skip"': "data.on_bad=skip", "leave_out": "data.leave_out"}
 
 
-class PictureFit(NamedTuple):
-    """What follows from pictures."""
-
-    settings: dict[str, dict[str, Any]]
-    lines: list[str]
-
-
 def pictures_of(data: DataSettings) -> Survey:
     """The pictures of a recipe."""
     from innerloop.data.opening import survey
@@ -54,8 +42,8 @@ def pictures_of(data: DataSettings) -> Survey:
         )
 
 
-def fit(recipe: Recipe, said: Collection[str]) -> PictureFit:
-    """Settings of a recipe that follow from its pictures."""
+def fit(recipe: Recipe, said: Collection[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Settings of a recipe that follow from its pictures, and what is said of them."""
     seen = pictures_of(recipe.data)
     _check_classes(seen)
     pictures = sum(seen.counts[name] for name in seen.splits["train"])
@@ -77,37 +65,22 @@ def fit(recipe: Recipe, said: Collection[str]) -> PictureFit:
         section: {key: value for key, value in values.items() if f"{section}.{key}" not in said}
         for section, values in free.items()
     }
-    return PictureFit(settings, _lines(seen, with_settings(recipe, settings), said))
+    return settings, _lines(seen, with_settings(recipe, settings), said)
 
 
 def learns_by_heart(family: str, method: str) -> bool:
-    """Whether few pictures are learnt by heart, so that they are augmented: see :data:`FEW`.
-
-    >>> learns_by_heart("few-shot", "protonet"), learns_by_heart("few-shot", "maml")
-    (True, False)
-    """
+    """Whether few pictures are learnt by heart, so that they are augmented: see :data:`FEW`."""
     return family == "supervised" or method == "protonet"
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Mapping[str, Any]]) -> Recipe:
-    """A recipe with settings of known sections replaced; they are not checked.
-
-    >>> with_settings(Recipe(), {"tasks": {"ways": 3}}).tasks.ways
-    3
-    """
+    """A recipe with settings of known sections replaced; they are not checked."""
     sections = {name: getattr(recipe, name).model_copy(update=dict(new)) for name, new in settings.items()}
     return recipe.model_copy(update=sections)
 
 
 def fitted_shape(seen: Survey, recipe: Recipe, said: Collection[str]) -> dict[str, int]:
-    """Ways, shots and queries that all classes allow, apart from those that are said.
-
-    >>> from innerloop.data.opening import Survey
-    >>> parts = {"train": ["a", "b", "c"], "validation": ["d", "e"], "test": ["f", "g"]}
-    >>> seen = Survey("pets", dict.fromkeys("abcdefg", 8), parts, 84, False, True)
-    >>> fitted_shape(seen, Recipe(), [])
-    {'ways': 2, 'shots': 4, 'queries': 4}
-    """
+    """Ways, shots and queries that all classes allow, apart from those that are said."""
     tasks = recipe.tasks
     given = {key: getattr(tasks, key) for key in ("ways", "shots", "queries") if f"tasks.{key}" in said}
     parts = [seen.splits[part] for part in PARTS if len(seen.splits.get(part, ())) > 1] or [[*seen.counts]]
@@ -125,11 +98,6 @@ def _shots(least: int, queries: int | None) -> int:
     if queries is not None:
         return max(1, min(SHOTS, least - queries))
     return SHOTS if least >= ENOUGH else max(1, least // 2)
-
-
-def _counts(seen: Survey) -> list[int]:
-    """Pictures of every class that is in a split."""
-    return [seen.counts[name] for part in PARTS for name in seen.splits[part]]
 
 
 def _check_classes(seen: Survey) -> None:
@@ -152,7 +120,8 @@ def _check_classes(seen: Survey) -> None:
 
 def _lines(seen: Survey, recipe: Recipe, said: Collection[str]) -> list[str]:
     """What there is, and what was chosen."""
-    tasks, data, counts = recipe.tasks, recipe.data, _counts(seen)
+    tasks, data = recipe.tasks, recipe.data
+    counts = [seen.counts[name] for part in PARTS for name in seen.splits[part]]
     parts = ", ".join(f"{len(seen.splits[part])} {words}" for part, words in PARTS.items())
     shape = f"{tasks.ways}-way {tasks.shots}-shot with {number(tasks.queries, 'query', 'queries')}"
     colour = "grey" if data.colour == "grey" else "in colour"
@@ -169,11 +138,7 @@ def _lines(seen: Survey, recipe: Recipe, said: Collection[str]) -> list[str]:
 
 
 def span(counts: Collection[int]) -> str:
-    """The smallest and the largest of some numbers, in words.
-
-    >>> span([3, 3]), span([3, 5, 4])
-    ('3', '3 to 5')
-    """
+    """The smallest and the largest of some numbers, in words."""
     low, high = min(counts), max(counts)
     return f"{low}" if low == high else f"{low} to {high}"
 
@@ -193,11 +158,7 @@ def _hint(seen: Survey, least: int, said: Collection[str]) -> list[str]:
 
 
 def number(count: int, one: str, several: str) -> str:
-    """A number of things.
-
-    >>> number(1, "class", "classes"), number(2, "class", "classes")
-    ('1 class', '2 classes')
-    """
+    """A number of things."""
     return f"{count} {one if count == 1 else several}"
 
 

@@ -64,11 +64,7 @@ def kind(field: FieldInfo) -> tuple[Any, bool]:
 
 
 def words_beside(field: FieldInfo) -> list[str]:
-    """Words that a setting takes besides its first kind, as ``auto`` in ``float | Literal["auto"]``.
-
-    >>> words_beside(known_settings()["inner.lr"])
-    ['auto']
-    """
+    """Words that a setting takes besides its first kind, as ``auto`` in ``float | Literal["auto"]``."""
     parts = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else ()
     return [str(word) for part in parts[1:] if get_origin(part) is Literal for word in get_args(part)]
 
@@ -84,11 +80,7 @@ def takes_inf(field: FieldInfo) -> bool:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a setting takes, in words.
-
-    >>> allowed(known_settings()["outer.clip"]), allowed(known_settings()["model.pooling"])
-    ('a number above 0, or none', 'max or stride')
-    """
+    """What a setting takes, in words."""
     core, optional = kind(field)
     if get_origin(core) is Literal:
         words = [str(word) for word in get_args(core)]
@@ -115,11 +107,7 @@ def allowed(field: FieldInfo) -> str:
 
 
 def near(key: str, known: Iterable[str]) -> list[str]:
-    """The settings that ``key`` may have meant, likeliest first.
-
-    >>> near("steps", known_settings()), near("inner.learning_rate", known_settings())
-    (['inner.steps', 'outer.steps'], ['inner.lr'])
-    """
+    """The settings that ``key`` may have meant, likeliest first."""
     keys = list(known)
     section, _, leaf = key.replace("-", "_").rpartition(".")
     leaf = _ELSEWHERE.get(leaf, leaf)
@@ -139,13 +127,7 @@ def near(key: str, known: Iterable[str]) -> list[str]:
 
 
 def suggest(key: str, known: Iterable[str], listing: str = "innerloop show sine-maml --schema") -> str:
-    """Up to two settings that ``key`` may have meant, or the command that lists them all.
-
-    >>> suggest("inner.step", known_settings())
-    " (did you mean 'inner.steps'?)"
-    >>> suggest("zebra", known_settings())
-    '; `innerloop show sine-maml --schema` lists them all'
-    """
+    """Up to two settings that ``key`` may have meant, or the command that lists them all."""
     options = near(key, known)
     if not options:
         return f"; `{listing}` lists them all"
@@ -153,11 +135,7 @@ def suggest(key: str, known: Iterable[str], listing: str = "innerloop show sine-
 
 
 def likeliest(word: Any, field: FieldInfo) -> str:
-    """Which of a setting's words ``word`` may have meant, to append to a message, or nothing.
-
-    >>> likeliest("mamll", known_settings()["inner.method"])
-    " (did you mean 'maml'?)"
-    """
+    """Which of a setting's words ``word`` may have meant, to append to a message, or nothing."""
     core, _ = kind(field)
     if get_origin(core) is not Literal or not isinstance(word, str):
         return ""
@@ -166,11 +144,7 @@ def likeliest(word: Any, field: FieldInfo) -> str:
 
 
 def show(value: Any) -> str:
-    """A value as one would type it.
-
-    >>> show("relu"), show([1, 2]), show(True), show(None), show(0.001)
-    ("'relu'", '[1, 2]', 'true', 'none', '0.001')
-    """
+    """A value as one would type it."""
     if isinstance(value, str):
         return f"'{shorten(printable(value))}'"
     return "none" if value is None else shorten(json.dumps(value, default=str, ensure_ascii=False))
@@ -194,7 +168,12 @@ def checked(
 ) -> tuple[Model | None, list[SettingProblem]]:
     """The model of all good settings in ``data``, its rules not asked yet, and problems of the others."""
     _make_whole(data, fields)
-    told = _not_finite(data, fields) + _out_of_bounds(data, fields)
+    told = [
+        SettingProblem(key, f"{key} {text}")
+        for look in (_not_finite, _out_of_bounds)
+        for key, table, leaf in places(data, fields)
+        if (text := look(table[leaf], fields[key])) is not None
+    ]
     made, wrong = _validated(model, fields, data, listing)
     known = {each.key for each in told}
     told += [each for each in wrong if each.key not in known]
@@ -215,7 +194,7 @@ def _validated(
         return None, list(told.values())
 
 
-def _places(
+def places(
     data: dict[str, Any], fields: Mapping[str, FieldInfo]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Where the settings that ``data`` has stand in it: key, table, name in the table."""
@@ -227,7 +206,7 @@ def _places(
 
 
 def _make_whole(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> None:
-    for key, table, leaf in _places(data, fields):
+    for key, table, leaf in places(data, fields):
         value, (core, optional) = table[leaf], kind(fields[key])
         if core is int and isinstance(value, float) and value.is_integer():
             table[leaf] = int(value)
@@ -235,27 +214,17 @@ def _make_whole(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> None:
             table[leaf] = None
 
 
-def _not_finite(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[SettingProblem]:
-    told = []
-    for key, table, leaf in _places(data, fields):
-        given = table[leaf] if isinstance(table[leaf], list) else [table[leaf]]
-        bad = [v for v in given if isinstance(v, float) and not math.isfinite(v)]
-        if takes_inf(fields[key]):
-            bad = [v for v in bad if math.isnan(v)]
-        if bad:
-            wanted = allowed(fields[key]) if takes_inf(fields[key]) else "finite"
-            told.append(SettingProblem(key, f"{key} must be {wanted}, not {bad[0]}"))
-    return told
+def _not_finite(value: Any, field: FieldInfo) -> str | None:
+    given = value if isinstance(value, list) else [value]
+    bad = [v for v in given if isinstance(v, float) and not math.isfinite(v)]
+    if takes_inf(field):
+        bad = [v for v in bad if math.isnan(v)]
+    return f"must be {allowed(field) if takes_inf(field) else 'finite'}, not {bad[0]}" if bad else None
 
 
-def _out_of_bounds(data: dict[str, Any], fields: Mapping[str, FieldInfo]) -> list[SettingProblem]:
+def _out_of_bounds(value: Any, _: FieldInfo) -> str | None:
     """Numbers that no computer holds in the way we use them, and text that no file can hold."""
-    told = []
-    for key, table, leaf in _places(data, fields):
-        bad = [text for value in _leaves(table[leaf]) if (text := _impossible(value)) is not None]
-        if bad:
-            told.append(SettingProblem(key, f"{key} {bad[0]}"))
-    return told
+    return next(filter(None, map(_impossible, _leaves(value))), None)
 
 
 def _leaves(value: Any) -> Iterator[Any]:

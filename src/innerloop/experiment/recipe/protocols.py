@@ -21,12 +21,7 @@ IMAGE_FAMILIES = ("few-shot", "supervised")
 
 
 def kinds_asked(recipe: Recipe, training: bool) -> list[KindSettings]:
-    """The kinds of tasks; in evaluation ``eval.ways``, ``eval.shots`` and ``eval.queries`` come first.
-
-    >>> recipe = Recipe.model_validate({"tasks": {"shots": 1}, "eval": {"shots": 5}})
-    >>> [kinds_asked(recipe, training)[0].shots for training in (True, False)]
-    [1, 5]
-    """
+    """The kinds of tasks; in evaluation ``eval.ways``, ``eval.shots`` and ``eval.queries`` come first."""
     tasks, wanted = recipe.tasks, recipe.eval
     if tasks.mixture:
         return list(tasks.mixture)
@@ -80,12 +75,7 @@ def pictures_asked(recipe: Recipe, split: str, pictures: str, grouping: str | No
 
 
 def shapes_asked(recipe: Recipe) -> dict[str, Any]:
-    """Ways, shots and queries of the tasks that are judged; of a mixture, lists over its kinds.
-
-    >>> mixture = [{"ways": 5, "shots": 1}, {"ways": 3, "shots": 4, "share": 2}]
-    >>> shapes_asked(Recipe.model_validate({"tasks": {"family": "few-shot", "mixture": mixture}}))
-    {'ways': [5, 3], 'shots': [1, 4], 'queries': [15, 15], 'shares': [1.0, 2.0]}
-    """
+    """Ways, shots and queries of the tasks that are judged; of a mixture, lists over its kinds."""
     tasks, wanted = recipe.tasks, recipe.eval
     if tasks.family not in IMAGE_FAMILIES:
         return {"shots": wanted.shots or tasks.shots, "queries": wanted.queries or tasks.queries}
@@ -139,13 +129,7 @@ _BUT = ("outer.loss", "run.dtype", "run.bfloat16")
 
 
 def changed_settings(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of an evaluation that are not those of the training and may change its result.
-
-    >>> changed_settings({"eval": {"shots": 5, "curve": True}}, {"eval": {"shots": 1, "curve": False}})
-    {'eval.shots': 5}
-    >>> changed_settings({"inner": {"method": "none"}}, {"inner": {"method": "maml", "lr": 0.1}})
-    {'inner.method': 'none'}
-    """
+    """Settings of an evaluation that are not those of the training and may change its result."""
     ours, theirs, defaults = _flat(recipe), _flat(trained), _defaults()
     return {
         key: ours.get(key)
@@ -159,10 +143,7 @@ def changed_settings(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> d
 def own_evaluation(
     recipe: Mapping[str, Any], evaluations: Sequence[dict[str, Any]]
 ) -> tuple[dict[str, Any] | None, bool]:
-    """The evaluation that a run is known by, and whether it is by the recipe's own protocol.
-
-    The newest one by that protocol; where there is none, the oldest by any other.
-    """
+    """The newest evaluation by the recipe's protocol, else the oldest; and whether it is by that one."""
     own = [evaluation for evaluation in evaluations if is_own(recipe, evaluation)]
     wanted = (_flat(recipe).get("eval.weights") or "best") + " "
     best = [each for each in own if str((each.get("protocol") or {}).get("weights", "")).startswith(wanted)]
@@ -206,15 +187,7 @@ def expected_protocol(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def brief(evaluation: Mapping[str, Any]) -> str:
-    """How a number came about, in a few words: method or head, shots, data.
-
-    >>> brief({"protocol": {"tasks": "few-shot", "data": "a/leaves", "ways": 5, "shots": 1, "head": "svm"}})
-    'svm head, 5-way 1-shot, leaves'
-    >>> brief({"protocol": {"tasks": "sine", "shots": 10, "method": "maml", "inner_steps": 5}})
-    'maml, 5 inner steps, 10 shots, sine'
-    >>> brief({"protocol": {"data": "glyphs", "ways": [5, 3], "shots": [1, 4], "method": "r2d2"}})
-    'r2d2, 3 to 5-way 1 to 4-shot, glyphs'
-    """
+    """How a number came about, in a few words: method or head, shots, data."""
     told = evaluation.get("protocol")
     if not isinstance(told, Mapping) or not told:
         return ""
@@ -257,14 +230,7 @@ def evaluation_line(evaluation: Mapping[str, Any]) -> str:
 
 
 def grid_lines(evaluation: Mapping[str, Any]) -> list[str]:
-    """A line for every setting of a head that was judged beside, and for the mean of their probabilities.
-
-    >>> rows = [{"C": 1.0, "normalise": True, "accuracy": 0.7, "ci95": 0.01}]
-    >>> for line in grid_lines({"grid": rows, "ensemble": {"accuracy": 0.71, "ci95": 0.01}}):
-    ...     print(line.strip())
-    C=1, unit length      70.0 ± 1.0 %
-    mean of probabilities  71.0 ± 1.0 %
-    """
+    """A line for every setting of a head that was judged beside, and for the mean of their probabilities."""
     rows = evaluation.get("grid") or []
     named = [
         (f"C={row['C']:g}, {'unit length' if row['normalise'] else 'as they come'}", row) for row in rows

@@ -13,39 +13,11 @@ from innerloop.learners.entry import KINDS
 from innerloop.learners.table import LEARNERS, depends_on_order, entry_of, estimated_rates, reads
 
 if TYPE_CHECKING:
-    from innerloop.experiment.recipe.schema import InnerSettings, Recipe
-
-
-def method_problems(inner: InnerSettings, objective: str) -> Iterator[str]:
-    """What is wrong with the settings of a learner, one sentence each."""
-    method = inner.method
-    entry = entry_of(method)
-    if inner.online != "off":
-        yield from _online_problems(inner)
-    if inner.lr == "auto" and method not in estimated_rates():
-        yield f"inner.method={method} has no inner rate that can be estimated: set a number for inner.lr."
-    if objective == "reptile" and (entry.adapts != "all" or entry.learns_rates):
-        yield "outer.objective=reptile moves all parameters: set inner.method=maml."
-    if objective == "reptile" and inner.head_start != "learned":
-        yield "outer.objective=reptile moves all parameters: leave inner.head_start out."
-    yield from own_setting_problems(method, inner.settings)
-
-
-def _online_problems(inner: InnerSettings) -> Iterator[str]:
-    if inner.optimiser != "sgd":
-        yield "inner.online follows steps of plain gradients: set inner.optimiser=sgd, or inner.online=off."
-    elif inner.head_start != "learned":
-        yield "inner.online starts from a learned last layer: leave inner.head_start out."
-    elif inner.truncate is not None or inner.checkpoint:
-        yield "inner.online differentiates through all steps: leave inner.truncate and inner.checkpoint out."
+    from innerloop.experiment.recipe.schema import Recipe
 
 
 def own_setting_problems(method: str, given: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a learner's own settings.
-
-    >>> list(own_setting_problems("maml", {"penalty": 1.0}))
-    ['inner.settings.penalty: inner.method=maml has no settings of its own: leave it out.']
-    """
+    """What is wrong with a learner's own settings."""
     known = entry_of(method).settings
     if method not in LEARNERS and not known:  # a learner of one's own: its factory says what it takes
         return
@@ -66,8 +38,8 @@ def _is_a(value: Any, kind: type) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-Rules: TypeAlias = tuple[Callable[[Any], str | None], ...]
-"""Functions of the settings: a sentence where they are broken, else None."""
+Rules: TypeAlias = tuple[Callable[[Any], str | Iterable[str] | None], ...]
+"""Functions of the settings: a sentence, or several, where they are broken."""
 
 WITHOUT_RULES = {"rules": False}
 """Validation context in which rules are not asked: the grammar asks them of the good settings itself."""
@@ -101,127 +73,78 @@ class Ruled(BaseModel):
 
 def broken(model: Ruled) -> list[str]:
     """What the rules say that this model breaks, a line each."""
-    return [line for rule in model.RULES for line in (rule(model) or "").splitlines()]
+    said = [rule(model) or () for rule in model.RULES]
+    texts = [text for each in said for text in ([each] if isinstance(each, str) else each)]
+    return [line for text in texts for line in text.splitlines()]
 
 
-def _heads_are_for_pictures(recipe: Recipe) -> str | None:
-    family, head = recipe.tasks.family, recipe.eval.head
-    if head == "learner" or family in PICTURES:
-        return None
-    return (
-        f"eval.head={head} classifies pictures, and tasks.family={family} has none: leave it out, or set "
-        "tasks.family=few-shot."
-    )
-
-
-def _grids_are_of_penalties(recipe: Recipe) -> str | None:
-    wanted = recipe.eval
+def _tasks_fit(recipe: Recipe) -> Iterator[str]:
+    tasks, wanted, objective = recipe.tasks, recipe.eval, recipe.outer.objective
+    if wanted.head != "learner" and tasks.family not in PICTURES:
+        yield (
+            f"eval.head={wanted.head} classifies pictures, and tasks.family={tasks.family} has none: leave "
+            "it out, or set tasks.family=few-shot."
+        )
     if any(not 0 < C < float("inf") for C in wanted.C_grid):
-        return "eval.C_grid needs numbers above 0, such as [0.1, 1, 10]."
-    if wanted.head == "finetune" and (wanted.C_grid or wanted.ensemble):
-        return (
+        yield "eval.C_grid needs numbers above 0, such as [0.1, 1, 10]."
+    elif wanted.head == "finetune" and (wanted.C_grid or wanted.ensemble):
+        yield (
             "eval.C_grid and eval.ensemble are for heads on features: leave them out with eval.head=finetune."
         )
-    return None
+    if any(width < 1 for width in recipe.model.hidden):
+        yield "model.hidden needs widths of at least 1, such as [40, 40]."
+    if recipe.inner.checkpoint and recipe.run.compile == "full":
+        yield "inner.checkpoint=true recomputes steps, which run.compile=full cannot: use run.compile=off."
+    if tasks.family == "supervised" and objective != "erm":
+        yield (
+            "tasks.family=supervised gives minibatches without support and query sets, and "
+            f"outer.objective={objective} needs tasks: set outer.objective=erm, or tasks.family=few-shot."
+        )
+    if objective == "multitask" and tasks.n_tasks is None and tasks.family != "few-shot":
+        yield "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
 
 
-def _widths_are_positive(recipe: Recipe) -> str | None:
-    if all(width >= 1 for width in recipe.model.hidden):
-        return None
-    return "model.hidden needs widths of at least 1, such as [40, 40]."
-
-
-def _recomputing_cannot_be_compiled(recipe: Recipe) -> str | None:
-    if not recipe.inner.checkpoint or recipe.run.compile != "full":
-        return None
-    return "inner.checkpoint=true recomputes steps, which run.compile=full cannot: use run.compile=off."
-
-
-def _minibatches_are_for_erm(recipe: Recipe) -> str | None:
-    objective = recipe.outer.objective
-    if recipe.tasks.family != "supervised" or objective == "erm":
-        return None
-    return (
-        "tasks.family=supervised gives minibatches without support and query sets, and "
-        f"outer.objective={objective} needs tasks: set outer.objective=erm, or tasks.family=few-shot."
-    )
-
-
-def _heads_need_a_number_of_tasks(recipe: Recipe) -> str | None:
-    tasks = recipe.tasks
-    if recipe.outer.objective != "multitask" or tasks.n_tasks is not None or tasks.family == "few-shot":
-        return None
-    return "outer.objective=multitask keeps one head per task: set tasks.n_tasks, for example 100."
-
-
-def _rates_are_for_linear_layers(recipe: Recipe) -> str | None:
-    inner, layer = recipe.inner, recipe.model.last_layer
-    if layer == "linear" or (inner.lr != "auto" and inner.online == "off"):
-        return None
-    asked = "inner.lr=auto" if inner.lr == "auto" else f"inner.online={inner.online}"
-    return (
-        f"{asked} estimates a rate from the features as they are, and model.last_layer={layer} reads them at "
-        "length one: give inner.lr a number and leave inner.online off."
-    )
-
-
-def _class_rows_need_classes(recipe: Recipe) -> str | None:
-    outer, loss = recipe.outer, recipe.outer.loss or recipe.inner.loss
-    if outer.objective != "multitask" or outer.heads != "released" or loss.startswith("cross-entropy"):
-        return None
-    return (
-        f"outer.heads=released keeps a row per class, and the loss {loss} has no classes: set "
-        "outer.heads=independent."
-    )
-
-
-def _teachers_are_for_classes(recipe: Recipe) -> str | None:
-    outer, loss = recipe.outer, recipe.outer.loss or recipe.inner.loss
-    if outer.teacher is None or outer.objective != "erm" or loss.startswith("cross-entropy"):
-        return None
-    return f"outer.teacher teaches classes, and the loss {loss} has none: set outer.loss=cross-entropy."
-
-
-def _auto_needs_tasks(recipe: Recipe) -> str | None:
-    if recipe.inner.lr != "auto" or recipe.tasks.family != "supervised":
-        return None
-    return "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
-
-
-def _factors_go_with_milestones(recipe: Recipe) -> str | None:
-    milestones, factors = recipe.outer.milestones, recipe.outer.factors
+def _losses_and_rates_fit(recipe: Recipe) -> Iterator[str]:
+    inner, outer, layer = recipe.inner, recipe.outer, recipe.model.last_layer
+    loss = outer.loss or inner.loss
+    classes = loss.startswith("cross-entropy")
+    if outer.objective == "multitask" and outer.heads == "released" and not classes:
+        yield (
+            f"outer.heads=released keeps a row per class, and the loss {loss} has no classes: set "
+            "outer.heads=independent."
+        )
+    if outer.teacher is not None and outer.objective == "erm" and not classes:
+        yield f"outer.teacher teaches classes, and the loss {loss} has none: set outer.loss=cross-entropy."
+    if layer != "linear" and (inner.lr == "auto" or inner.online != "off"):
+        asked = "inner.lr=auto" if inner.lr == "auto" else f"inner.online={inner.online}"
+        yield (
+            f"{asked} estimates a rate from the features as they are, and model.last_layer={layer} reads "
+            "them at length one: give inner.lr a number and leave inner.online off."
+        )
+    if inner.lr == "auto" and recipe.tasks.family == "supervised":
+        yield "inner.lr=auto looks at training tasks, and tasks.family=supervised has none: give a number."
+    milestones, factors = outer.milestones, outer.factors
     if factors and len(factors) != len(milestones):
-        return (
+        yield (
             f"outer.factors has {len(factors)} shares of the rate and outer.milestones {len(milestones)} "
             "places: give one share for each place."
         )
-    if any(not share > 0 for share in factors):
-        return "outer.factors are shares of outer.lr above 0, such as [0.06, 0.012, 0.0024]."
-    if factors and sorted(milestones) != list(milestones):
-        return "outer.milestones must rise where outer.factors are given, such as [0.33, 0.67, 0.83]."
-    return None
+    elif any(not share > 0 for share in factors):
+        yield "outer.factors are shares of outer.lr above 0, such as [0.06, 0.012, 0.0024]."
+    elif factors and sorted(milestones) != list(milestones):
+        yield "outer.milestones must rise where outer.factors are given, such as [0.33, 0.67, 0.83]."
+    if recipe.eval.label_orders != 1 and not classes:
+        yield f"eval.label_orders is for tasks with labels, and the loss is {loss}: leave it out."
+    envelope = entry_of(inner.method).differentiated == "envelope" and outer.objective == "episodic"
+    if envelope and loss != inner.loss:
+        yield (
+            f"inner.method={inner.method} trains on the minimum of its inner problem, which is of "
+            f"inner.loss={inner.loss}, and would ignore outer.loss={loss}: leave out outer.loss, or set "
+            "both to the same."
+        )
 
 
-def _orders_are_of_labels(recipe: Recipe) -> str | None:
-    loss = recipe.outer.loss or recipe.inner.loss
-    if recipe.eval.label_orders == 1 or loss.startswith("cross-entropy"):
-        return None
-    return f"eval.label_orders is for tasks with labels, and the loss is {loss}: leave it out."
-
-
-def _an_envelope_is_of_the_inner_loss(recipe: Recipe) -> str | None:
-    method, inside, outside = recipe.inner.method, recipe.inner.loss, recipe.outer.loss
-    if entry_of(method).differentiated != "envelope" or recipe.outer.objective != "episodic":
-        return None
-    if outside in (None, inside):
-        return None
-    return (
-        f"inner.method={method} trains on the minimum of its inner problem, which is of inner.loss={inside}, "
-        f"and would ignore outer.loss={outside}: leave out outer.loss, or set both to the same."
-    )
-
-
-def _weights_need_hard_tasks(recipe: Recipe) -> str | None:
+def _hard_tasks_can_be_weighed(recipe: Recipe) -> str | None:
     mixture = recipe.tasks.mixture
     if recipe.outer.hard_weight == 1 or recipe.tasks.family != "few-shot":
         return None
@@ -238,49 +161,50 @@ def _weights_need_hard_tasks(recipe: Recipe) -> str | None:
     )
 
 
-def _settings_are_the_learners(recipe: Recipe) -> str | None:
-    return "\n".join(method_problems(recipe.inner, recipe.outer.objective)) or None
+def _learner_fits(recipe: Recipe) -> Iterator[str]:
+    inner, reptile = recipe.inner, recipe.outer.objective == "reptile"
+    method, entry = inner.method, entry_of(inner.method)
+    if inner.online != "off" and inner.optimiser != "sgd":
+        yield "inner.online follows steps of plain gradients: set inner.optimiser=sgd, or inner.online=off."
+    elif inner.online != "off" and inner.head_start != "learned":
+        yield "inner.online starts from a learned last layer: leave inner.head_start out."
+    elif inner.online != "off" and (inner.truncate is not None or inner.checkpoint):
+        yield "inner.online differentiates through all steps: leave inner.truncate and inner.checkpoint out."
+    if inner.lr == "auto" and method not in estimated_rates():
+        yield f"inner.method={method} has no inner rate that can be estimated: set a number for inner.lr."
+    if reptile and (entry.adapts != "all" or entry.learns_rates):
+        yield "outer.objective=reptile moves all parameters: set inner.method=maml."
+    if reptile and inner.head_start != "learned":
+        yield "outer.objective=reptile moves all parameters: leave inner.head_start out."
+    yield from own_setting_problems(method, inner.settings)
 
 
-def _nothing_is_trained(recipe: Recipe) -> str | None:
-    kind, head = recipe.model.kind, recipe.eval.head
+def _nothing_is_trained(recipe: Recipe) -> Iterator[str]:
+    kind, head, trains = recipe.model.kind, recipe.eval.head, "outer.objective=none trains nothing"
     if recipe.outer.objective != NOTHING:
-        return None
-    lines, trains = [], "outer.objective=none trains nothing"
+        return
     if not kind.startswith(WITH_WEIGHTS):
-        lines.append(
+        yield (
             f"{trains}, and model.kind={kind} comes without weights: set model.kind="
             "efficientnet-lite0, timm:NAME or hf:FOLDER, or judge a run with `innerloop eval RUN`."
         )
     if recipe.tasks.family != "few-shot":
-        lines.append(f"{trains} and judges pictures: set tasks.family=few-shot.")
+        yield f"{trains} and judges pictures: set tasks.family=few-shot."
     if head in ("learner", "finetune"):
-        lines.append(f"{trains} and fits heads on features, which eval.head={head} does not: set logistic.")
+        yield f"{trains} and fits heads on features, which eval.head={head} does not: set logistic."
     if recipe.eval.copies:
-        lines.append(f"{trains} and computes features of pictures once: leave eval.copies at 0.")
+        yield f"{trains} and computes features of pictures once: leave eval.copies at 0."
     if recipe.model.init not in (None, INIT):
-        lines.append(f"{trains} and takes the weights that come with {kind}: leave model.init out.")
+        yield f"{trains} and takes the weights that come with {kind}: leave model.init out."
     if recipe.run.ranks > 1:
-        lines.append(f"{trains}, and one process judges: leave run.ranks at 1.")
-    return "\n".join(lines) or None
+        yield f"{trains}, and one process judges: leave run.ranks at 1."
 
 
 RECIPE_RULES: Rules = (
-    _heads_are_for_pictures,
-    _grids_are_of_penalties,
-    _widths_are_positive,
-    _recomputing_cannot_be_compiled,
-    _minibatches_are_for_erm,
-    _heads_need_a_number_of_tasks,
-    _class_rows_need_classes,
-    _teachers_are_for_classes,
-    _rates_are_for_linear_layers,
-    _auto_needs_tasks,
-    _factors_go_with_milestones,
-    _orders_are_of_labels,
-    _an_envelope_is_of_the_inner_loss,
-    _weights_need_hard_tasks,
-    _settings_are_the_learners,
+    _tasks_fit,
+    _losses_and_rates_fit,
+    _hard_tasks_can_be_weighed,
+    _learner_fits,
     _nothing_is_trained,
 )
 
@@ -300,12 +224,7 @@ Readers: TypeAlias = Mapping[str, tuple[When, ...]]
 
 
 def unread_keys(readers: Readers, keys: Iterable[str], *about: Any) -> dict[str, str]:
-    """Of some settings those that nothing reads, with what they are for (the first condition that fails).
-
-    >>> readers = {"width": (When("a network", lambda depth: depth > 0),)}
-    >>> unread_keys(readers, ["width", "seed"], 0), unread_keys(readers, ["width"], 2)
-    ({'width': 'a network'}, {})
-    """
+    """Of some settings those that nothing reads, with what they are for (the first condition that fails)."""
     failed = {key: [when.words for when in readers.get(key, ()) if not when.holds(*about)] for key in keys}
     return {key: words[0] for key, words in failed.items() if words}
 
@@ -372,21 +291,19 @@ _LAST_LAYER = When(
 )
 
 _SHAPE = ("ways", "shots", "queries")
-
-
-def _none_in_eval(name: str) -> When:
-    return When(f"judging where eval.{name} is none", lambda r: getattr(r.eval, name) is None)
-
+_NONE_IN_EVAL = {
+    f"tasks.{name}": When(
+        f"judging where eval.{name} is none", lambda r, name=name: getattr(r.eval, name) is None
+    )
+    for name in _SHAPE
+}
 
 UNUSED: Readers = {
     "data.splits": (When("data without a data.split_file", lambda r: r.data.split_file is None),),
     "data.standardise": (_NO_SCALE,),
     **dict.fromkeys(("data.on_bad", "data.leave_out"), (_FOLDER,)),
-    **{
-        f"tasks.{name}": (_ONE_KIND,)
-        for name in ("ways", "shots", "queries", "choice", "groups", "hard_share")
-    },
-    **{f"eval.{name}": (_ONE_KIND,) for name in ("ways", "shots", "queries")},
+    **{f"tasks.{name}": (_ONE_KIND,) for name in (*_SHAPE, "choice", "groups", "hard_share")},
+    **{f"eval.{name}": (_ONE_KIND,) for name in _SHAPE},
     "tasks.hard_groups": _HARD,
     "tasks.hardest": (*_HARD, _UNNAMED),
     "tasks.resample": (When("a given tasks.n_tasks", lambda r: r.tasks.n_tasks is not None),),
@@ -424,12 +341,7 @@ _ONLY_TRAINING = (
     *("run.tensorboard", "run.track", "run.project"),
 )
 JUDGED: Readers = {
-    **{
-        f"tasks.{name}": (
-            When(f"judging where eval.{name} is none", lambda r, n=name: getattr(r.eval, n) is None),
-        )
-        for name in ("ways", "shots", "queries")
-    },
+    **{key: (when,) for key, when in _NONE_IN_EVAL.items()},
     "inner.lr": (_LEARNER_JUDGED, _FIXED_RATE),
     **{f"inner.{name}": (_LEARNER_JUDGED,) for name in ("head_start", "method", "optimiser", "momentum")},
     "inner.steps": (When("judging where inner.test_steps is none", lambda r: r.inner.test_steps is None),),
@@ -438,14 +350,7 @@ JUDGED: Readers = {
 
 
 def unread(recipe: Recipe, typed: Iterable[str], *, judging: bool = False) -> list[str]:
-    """Sentences on settings that were typed and that this recipe does not use, or does not have.
-
-    >>> from innerloop.experiment.recipe.schema import Recipe
-    >>> unread(Recipe(), ["tasks.resample"])
-    ['tasks.resample is not read: it is for a given tasks.n_tasks.']
-    >>> unread(Recipe(), ["outer.lr"]), unread(Recipe(), ["outer.lr"], judging=True)
-    ([], ['outer.lr is not read: it is for training.'])
-    """
+    """Sentences on settings that were typed and that this recipe does not use, or does not have."""
     from innerloop.experiment.recipe.schema import absent
 
     keys = list(dict.fromkeys(typed))
@@ -467,10 +372,7 @@ def _not_judged(keys: Iterable[str], recipe: Recipe) -> dict[str, str]:
 
 
 def rate_warnings(recipe: Recipe) -> list[str]:
-    """What to say of a negative inner rate before it is used.
-
-    Negative rates are allowed: AdaptLR H.5 trains and tests with them.
-    """
+    """What to say of a negative inner rate, which is allowed: AdaptLR H.5 trains and tests with them."""
     inner = recipe.inner
     if not reads(inner.method, "lr") or inner.lr == "auto" or inner.lr >= 0:
         return []

@@ -43,11 +43,9 @@ else:
 
 
 class Section(Ruled):
-    """A part of a recipe: unknown keys are errors, values are not coerced across kinds.
+    """A part of a recipe: unknown keys are errors; a variant has the settings of a method or network."""
 
-    A recipe's own sections are variants (:func:`variant`) with the settings that its method, network, … has.
-    A setting that is none of them is no field: it can be read, and has its default, but not be set.
-    """
+    # a setting that a variant has not is no field: it can be read, has its default, and cannot be set
 
     model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
     DECLARED: ClassVar[type[Section] | None] = None
@@ -58,12 +56,7 @@ class Section(Ruled):
 
 @cache
 def variant(section: type[Section], names: frozenset[str]) -> type[Section]:
-    """The section with some of its settings only; the others are constants of the class, their defaults.
-
-    >>> few = variant(OuterSettings, frozenset({"objective", "lr"}))
-    >>> few(lr=0.1).model_dump(), few().batch
-    ({'objective': 'episodic', 'lr': 0.1}, 25)
-    """
+    """The section with some of its settings only; the others are constants of the class, their defaults."""
     absent = {name: field.default for name, field in section.model_fields.items() if name not in names}
     if not absent:
         return section
@@ -457,19 +450,18 @@ _OTHERS = {
 }
 
 
+def _value(recipe: Recipe, tag: str) -> Any:
+    section, _, name = tag.partition(".")
+    return getattr(getattr(recipe, section), name)
+
+
 def _has(recipe: Recipe, tag: str) -> set[str]:
     """What the value that a recipe gives a tag has."""
-    section, _, name = tag.partition(".")
-    value = getattr(getattr(recipe, section), name)
-    return set(UNIONS[tag].get(value, UNIONS[tag].get(OTHER, "")).split())
+    return set(UNIONS[tag].get(_value(recipe, tag), UNIONS[tag].get(OTHER, "")).split())
 
 
 def absent(recipe: Recipe, keys: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Settings that a recipe has not: the tag that is why, and what they are for.
-
-    >>> absent(Recipe(), ["model.filters", "inner.lr"])
-    {'model.filters': ('model.kind', 'model.kind=conv4')}
-    """
+    """Settings that a recipe has not: the tag that is why, and what they are for."""
     found: dict[str, tuple[str, str]] = {}
     for tag, listed in _LISTED.items():
         for key in [key for key in keys if key in listed - _has(recipe, tag) and key not in found]:
@@ -528,16 +520,10 @@ _SECTIONS: dict[str, type[Section]] = {
 
 
 def unknown(recipe: Recipe, key: str) -> str:
-    """What is said of a setting that a recipe's method, network, … has not.
-
-    >>> unknown(Recipe(), "model.filters")
-    "unknown setting 'model.filters' with model.kind=mlp: it is for model.kind=conv4."
-    """
+    """What is said of a setting that a recipe's method, network, … has not."""
     tag, words = absent(recipe, [key])[key]
-    section, _, name = tag.partition(".")
-    value = getattr(getattr(recipe, section), name)
     leaf = key.partition(".")[2]
     named_alike = [f"{each}.{leaf}" for each, declared in _SECTIONS.items() if leaf in declared.model_fields]
     near = [each for each in named_alike if leaf != "settings" and not absent(recipe, [each])]
     hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
-    return f"unknown setting '{key}' with {tag}={value}{hint}: it is for {words}."
+    return f"unknown setting '{key}' with {tag}={_value(recipe, tag)}{hint}: it is for {words}."

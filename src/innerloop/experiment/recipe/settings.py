@@ -1,7 +1,4 @@
-"""Recipes and the settings grammar: ``section.key=value`` on top of a recipe, and recipes as TOML.
-
-Importing this file does not import torch.
-"""
+"""Recipes and the settings grammar: ``section.key=value`` on top of a recipe; recipes as TOML. No torch."""
 
 from __future__ import annotations
 
@@ -36,11 +33,7 @@ RECIPE = Grammar(
 
 
 def parse_assignments(items: Items) -> dict[str, Any]:
-    """Dotted keys and their values, ``seed=`` spelled out. Does not ask whether a setting exists.
-
-    >>> parse_assignments(["inner.lr=1e-3", "seed=1"])
-    {'inner.lr': 0.001, 'run.seed': 1}
-    """
+    """Dotted keys and their values, ``seed=`` spelled out. Does not ask whether a setting exists."""
     typed, problems = parse(items, RECIPE)
     if problems:
         raise UserError("\n".join(each.text for each in problems))
@@ -48,11 +41,7 @@ def parse_assignments(items: Items) -> dict[str, Any]:
 
 
 def typed_keys(items: Items) -> set[str]:
-    """The settings that ``items`` set, where a section's table sets each of its keys.
-
-    >>> sorted(typed_keys(["seed=1", "model={kind='mlp', bias=false}"]))
-    ['model.bias', 'model.kind', 'run.seed']
-    """
+    """The settings that ``items`` set, where a section's table sets each of its keys."""
     parse_assignments(items)
     return _keys(parse(items, RECIPE)[0].values())
 
@@ -113,11 +102,7 @@ def make_recipe(
 
 
 def stated(base: Mapping[str, Any]) -> list[str]:
-    """The settings of plain data by their keys.
-
-    >>> stated({"name": "mine", "inner": {"lr": 0.1, "settings": {"penalty": 1}}})
-    ['name', 'inner.lr', 'inner.settings']
-    """
+    """The settings of plain data by their keys."""
     inside = {name: value if isinstance(value, Mapping) else None for name, value in base.items()}
     return [
         key for n, keys in inside.items() for key in ([n] if keys is None else [f"{n}.{k}" for k in keys])
@@ -172,15 +157,12 @@ def recipe_from_toml(source: Path | str, items: Items = (), *, trust: bool = Fal
     Raises:
         UntrustedCodeError: it names code from outside that is neither in ``items`` nor trusted.
     """
-    if isinstance(source, str) and (not source or "\n" in source or "=" in source):
-        own = stated(read_toml(source, "the recipe"))
-        recipe = make_recipe(whole(source, "the recipe"), items, strict=own)
-        return admit(recipe, typed_keys(items), "the recipe", trust)
-    path = Path(source)
-    text = _text(path)
-    own = stated(read_toml(text, str(path)))
-    recipe = make_recipe(whole(text, str(path), path), items, source=str(path), strict=own)
-    return admit(recipe, typed_keys(items), str(path), trust)
+    text_given = isinstance(source, str) and (not source or "\n" in source or "=" in source)
+    path = None if text_given else Path(source)
+    text, where = (str(source), "the recipe") if path is None else (_text(path), str(path))
+    own = stated(read_toml(text, where))
+    recipe = make_recipe(whole(text, where, path), items, "" if path is None else where, strict=own)
+    return admit(recipe, typed_keys(items), where, trust)
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
@@ -228,13 +210,7 @@ def _shipped_data(name: str) -> dict[str, Any]:
 
 
 def whole(text: str, source: str, file: Path | None = None) -> dict[str, Any]:
-    r"""The data of a recipe on top of those of the recipe that it extends.
-
-    Sections are joined setting by setting. A recipe's name and description are its own.
-
-    >>> whole('extends = "sine-maml"\n[inner]\nlr = 0.5', "mine")["inner"]
-    {'method': 'maml', 'lr': 0.5, 'steps': 1, 'test_steps': 5, 'loss': 'mse'}
-    """
+    """The data of a recipe on top of those that it extends, but for its own name and description."""
     return _whole(text, source, file, (source if file is None else str(file.resolve()),))
 
 

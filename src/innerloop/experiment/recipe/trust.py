@@ -22,14 +22,7 @@ NAMES = ("model.kind", "tasks.family", "inner.method")
 
 
 def foreign_code(recipe: Recipe) -> dict[str, str]:
-    """The settings that would import code from outside or read files of a model, and what each names.
-
-    >>> from innerloop.experiment.recipe.schema import ModelSettings, TaskSettings
-    >>> foreign_code(Recipe(model=ModelSettings(kind="os:system"), tasks=TaskSettings(family="mine:lines")))
-    {'model.kind': 'os:system', 'tasks.family': 'mine:lines'}
-    >>> foreign_code(Recipe(model=ModelSettings(kind="timm:resnet18", settings={"checkpoint_path": "a.pth"})))
-    {'model.settings.checkpoint_path': 'a.pth'}
-    """
+    """The settings that would import code from outside or read files of a model, and what each names."""
     parts = foreign_parts(recipe.model.kind, recipe.model.settings)
     named = {f"model.{key}": name for key, name in parts.items()}
     own = {"tasks.family": recipe.tasks.family, "inner.method": recipe.inner.method}

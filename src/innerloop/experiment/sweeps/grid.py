@@ -1,7 +1,4 @@
-"""The runs of a sweep: every combination of the listed values, or a space that runs are drawn from.
-
-All that a run may be is checked before any of them starts.
-"""
+"""The runs of a sweep: every combination of listed values, or a space to draw from, all checked first."""
 
 from __future__ import annotations
 
@@ -23,9 +20,7 @@ from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml, ty
 from innerloop.experiment.recipe.trust import admit_all
 
 SEED = "run.seed"
-_MOST_PROBES = (
-    200  # combinations of ends of ranges that are tried before a sweep; beyond it, one range at a time
-)
+_MOST_PROBES = 200  # combinations of ends of ranges that are tried; beyond it, one range at a time
 
 
 class Cell(NamedTuple):
@@ -63,14 +58,7 @@ class _Asked(NamedTuple):
 
 
 def split_grid(typed: Iterable[Assignment]) -> tuple[dict[str, list[Any]], list[str]]:
-    """Swept keys with their values, and the assignments that hold for all runs.
-
-    A list is swept unless the setting itself is a list; then a list of lists is.
-
-    >>> items = ["inner.lr=[0.01,0.1]", "seed=[0,1]", "outer.steps=5", "model.hidden=[40,40]"]
-    >>> split_grid(parse(items, GRAMMAR)[0].values())
-    ({'inner.lr': [0.01, 0.1], 'run.seed': [0, 1]}, ['outer.steps=5', 'model.hidden=[40,40]'])
-    """
+    """Swept keys with their values (of list settings, a list of lists), and what holds for all runs."""
     swept: dict[str, list[Any]] = {}
     fixed: list[str] = []
     for key, value, raw in typed:
@@ -104,11 +92,7 @@ def make_cells(
     if not (asked.lists or asked.ranges or asked.wrong):
         problems.add("a sweep needs at least one list, such as inner.lr=[0.001,0.01,0.1] or seed=[0,1,2].")
     full = {key: values for key, values in asked.lists.items() if values}
-    cells = _cells(source, asked.fixed, _product(full), problems)
-    problems.add(*_nowhere(cells, asked))
-    problems.refuse()
-    admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
-    return cells
+    return _cells(source, asked, _product(full), trust, problems)
 
 
 def make_space(
@@ -127,10 +111,7 @@ def make_space(
     ranges = {key: each for key, each in asked.ranges.items() if key != SEED}
     probes = {**{key: each.probes() for key, each in ranges.items()}, **lists}
     points = _product(probes) if math.prod(map(len, probes.values())) <= _MOST_PROBES else _one_by_one(probes)
-    cells = _cells(source, asked.fixed, points, problems)
-    problems.add(*_nowhere(cells, asked))
-    problems.refuse()
-    admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
+    cells = _cells(source, asked, points, trust, problems)
     return SweepSpace(cells[0].recipe, lists, ranges), cells
 
 
@@ -145,20 +126,21 @@ def _one_by_one(values: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     return [first, *others]
 
 
-def _cells(source: str, fixed: list[str], points: list[dict[str, Any]], problems: Problems) -> list[Cell]:
+def _cells(
+    source: str, asked: _Asked, points: list[dict[str, Any]], trust: bool, problems: Problems
+) -> list[Cell]:
+    """The runs of some points, unless anything is wrong; no typed setting may be one that none has."""
     cells = []
     for settings in points:
         with problems.collect():
-            recipe = read_recipe(source, [*fixed, *_texts(settings)], shared=True)
+            recipe = read_recipe(source, [*asked.fixed, *_texts(settings)], shared=True)
             cells.append(Cell(_label(settings), settings, recipe))
-    return cells
-
-
-def _nowhere(cells: list[Cell], asked: _Asked) -> list[str]:
-    """Sentences on typed settings that none of the runs has: runs of a sweep share settings."""
     keys = sorted(asked.keys())
     out = [key for key in keys if cells and all(absent(cell.recipe, [key]) for cell in cells)]
-    return [unknown(cells[0].recipe, key) for key in out]
+    problems.add(*(unknown(cells[0].recipe, key) for key in out))
+    problems.refuse()
+    admit_all([cell.recipe for cell in cells], asked.keys(), source, trust)
+    return cells
 
 
 def unread_in(cells: list[Cell], assignments: list[str]) -> list[str]:
@@ -223,25 +205,13 @@ class Range(NamedTuple):
         return self.how in ("log", "logint")
 
     def probes(self) -> list[float]:
-        """Its ends and a number between them that is not whole unless all are: what a recipe must accept.
-
-        >>> Range("uniform", 1, 5).probes(), Range("int", 1, 5).probes()
-        ([1, 2.527864, 5], [1, 2, 5])
-        """
+        """Its ends and a number between them that is not whole unless all are: what a recipe must accept."""
         middle = self.low + 0.381966 * (self.high - self.low)
         return [self.low, int(middle) if self.whole else middle, self.high]
 
 
 def split_ranges(typed: Iterable[Assignment]) -> tuple[dict[str, Range], list[Assignment], list[str]]:
-    """Ranges by their setting, the other assignments, and what is wrong with ranges, a sentence each.
-
-    Settings that take text are left alone: ``description=log(1,2)`` is a description.
-
-    >>> items = [Assignment("inner.lr", "log(1e-3,1)", "log(1e-3,1)"), Assignment("inner.steps", 5, "5")]
-    >>> ranges, rest, problems = split_ranges(items)
-    >>> ranges["inner.lr"], [item.key for item in rest], problems
-    (Range(how='log', low=0.001, high=1), ['inner.steps'], [])
-    """
+    """Ranges by their setting (but of text), the other assignments, and what is wrong with ranges."""
     ranges: dict[str, Range] = {}
     rest: list[Assignment] = []
     problems: list[str] = []
@@ -263,11 +233,7 @@ def _takes_text(key: str) -> bool:
 
 
 def read_range(key: str, how: str, inside: str) -> Range:
-    """The range that ``how(inside)`` means.
-
-    >>> read_range("inner.steps", "int", "1, 10")
-    Range(how='int', low=1, high=10)
-    """
+    """The range that ``how(inside)`` means."""
     typed = f"{key}={how}({inside})"
     if how not in EXAMPLES:
         raise UserError(

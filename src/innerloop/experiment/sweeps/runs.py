@@ -46,15 +46,7 @@ _INTERRUPTED = 130
 
 
 class RunJob(NamedTuple):
-    """One run as plain data: what a worker on any machine needs to carry it out.
-
-    Attributes:
-        label: the name of its folder.
-        file: its recipe.
-        folder: that of the sweep.
-        share: cores that it gets.
-        named: code from outside that it may import, which was typed or trusted when the sweep began.
-    """
+    """One run as plain data for a worker on any machine; ``named`` is outside code that it may import."""
 
     label: str
     file: str
@@ -69,22 +61,6 @@ class RunEnd(NamedTuple):
     run: str | None
     failed: str = ""
     interrupted: bool = False
-
-
-class FailedRunError(UserError):
-    """A run of a sweep ended in an error, which its process said last."""
-
-    def __init__(self, label: str, reason: str) -> None:
-        super().__init__(
-            f"{label} failed ({reason}). The other runs are kept: run the same sweep again to go on."
-        )
-
-
-class InterruptedRunError(UserError):
-    """A run of a sweep was interrupted; it has a checkpoint."""
-
-    def __init__(self, label: str) -> None:
-        super().__init__(f"{label} was interrupted: run the same sweep again to go on.")
 
 
 class Validated(NamedTuple):
@@ -156,10 +132,7 @@ def stop_run(folder: Path, label: str) -> None:
 
 
 def _passes_trust(job: RunJob, earlier: list[Path]) -> bool:
-    """Whether the process may import what its file names: code that we were told to trust, and no other.
-
-    That of the cell was typed or trusted here. A run that lies in the folder already may name anything.
-    """
+    """Whether the process may import what its file names: what was trusted here, not what a run names."""
     return bool(job.named) and (not earlier or foreign_code(read_recipe(str(earlier[-1]))) == job.named)
 
 
@@ -219,11 +192,7 @@ def best_validation(run: Path, score: str) -> float | None:
 
 
 def score_of(recipe: Recipe) -> str:
-    """What a recipe is judged by.
-
-    >>> score_of(Recipe())
-    'mse'
-    """
+    """What a recipe is judged by."""
     return _score(recipe.outer.loss or recipe.inner.loss)
 
 

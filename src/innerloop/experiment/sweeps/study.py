@@ -1,8 +1,4 @@
-"""What Optuna is asked: the values of runs that are drawn from ranges, and which runs are clearly worse.
-
-Only the process that leads a sweep asks and tells it; the study lives in its memory. What was drawn is kept
-in the folder of the sweep, and how runs did is read from the runs, so that a later process knows the same.
-"""
+"""What Optuna is asked, by the leader of a sweep alone: values of drawn runs, and which are clearly worse."""
 
 from __future__ import annotations
 
@@ -34,11 +30,7 @@ DRAWS = "draws.json"
 
 
 def optuna_problem() -> str:
-    """What is wrong with the installed Optuna, in a sentence; empty if nothing is.
-
-    >>> "Optuna" in (optuna_problem() or "Optuna is fine")
-    True
-    """
+    """What is wrong with the installed Optuna, in a sentence; empty if nothing is."""
     installed = version_of("optuna") if importlib.util.find_spec("optuna") else None
     numbers = [int(part) if part.isdigit() else 0 for part in (installed or "0").split(".")]
     if tuple(numbers) >= LEAST:
@@ -137,11 +129,7 @@ class Study:
 
 
 def told(value: Any) -> Any:
-    """A value of a list as Optuna keeps it: lists and tables as text.
-
-    >>> told("maml"), told([40, 40])
-    ('maml', '[40, 40]')
-    """
+    """A value of a list as Optuna keeps it: lists and tables as text."""
     return value if isinstance(value, (str, bool, int, float)) else as_toml(value)
 
 

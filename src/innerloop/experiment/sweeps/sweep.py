@@ -31,8 +31,6 @@ from innerloop.experiment.sweeps.runs import (
     PRUNED,
     PULSE,
     STOPS,
-    FailedRunError,
-    InterruptedRunError,
     RunEnd,
     RunJob,
     best_validation,
@@ -195,7 +193,7 @@ class _Leader:
             raise
         if self._lost:
             raise self._lost[min(self._lost)]
-        return self._grid_result(notes) if cells is not None else self._drawn_result(notes)
+        return self._result(notes, drawn=cells is None)
 
     def _shares(self, total: int) -> tuple[int | None, int, str]:
         """How many runs at a time, with how many cores each, and that in words."""
@@ -255,11 +253,16 @@ class _Leader:
         """A run has come to its end."""
         del self._running[number]
         if end.failed:
-            self._lost[number] = FailedRunError(cell.label, end.failed)
+            self._lost[number] = UserError(
+                f"{cell.label} failed ({end.failed}). The other runs are kept: run the same sweep again to "
+                "go on."
+            )
             return
         reason = self._pruned.get(number, "")
         if end.run is None or (end.interrupted and not reason):
-            self._lost[number] = InterruptedRunError(cell.label)
+            self._lost[number] = UserError(
+                f"{cell.label} was interrupted: run the same sweep again to go on."
+            )
             return
         run = Path(end.run)
         if end.interrupted:
@@ -310,21 +313,17 @@ class _Leader:
             while runs and is_worked_on(runs[-1]) and time.monotonic() < until:
                 time.sleep(LOOK)
 
-    def _grid_result(self, notes: list[str]) -> SweepResult:
-        whole = [self._ended[number] for number in sorted(self._ended)]
-        rows = table_of([judged(cell.settings, run) for cell, run in whole])
-        check_scores(rows, len(whole), self.folder)
-        return SweepResult(self.folder, [run for _, run in whole], rows, notes)
-
-    def _drawn_result(self, notes: list[str]) -> SweepResult:
-        """Ordered by validation, with a page of the best runs."""
-        from innerloop.experiment.pages import write_report
-
+    def _result(self, notes: list[str], *, drawn: bool) -> SweepResult:
+        """A grid's table; drawn runs are ordered by validation, with a page of the best."""
         whole = [self._ended[number] for number in sorted(self._ended)]
         if not whole:
             raise UserError("no drawn values go together: give ranges and lists whose combinations do.")
-        rows = table_of([judged(cell.settings, run) for cell, run in whole], by_validation=True)
+        rows = table_of([judged(cell.settings, run) for cell, run in whole], by_validation=drawn)
         check_scores(rows, len(whole), self.folder)
+        if not drawn:
+            return SweepResult(self.folder, [run for _, run in whole], rows, notes)
+        from innerloop.experiment.pages import write_report
+
         order = [row.settings for row in rows]
         runs = [run for cell, run in sorted(whole, key=lambda each: order.index(each[0].settings))]
         page = write_report(runs[:ON_PAGE], self.folder / "report.html")

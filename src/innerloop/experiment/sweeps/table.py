@@ -90,23 +90,8 @@ class SweepResult(NamedTuple):
 
 
 def table_of(results: list[SweepRun], by_validation: bool = False) -> list[SweepRow]:
-    """One row per setting apart from the seed, best first.
-
-    The interval is over seeds where there are several (training noise included), else over episodes.
-    ``difference`` to the best row is taken episode by episode, averaged over seeds, where all runs of both
-    rows were judged on the same episodes; else ``reason`` says why there is none. Rows with a run that
-    diverged, or was stopped early, have no mean and stand last.
-
-    >>> from innerloop.evaluation.episodes import TaskKind
-    >>> sine = Episodes("sine", (TaskKind(10, 10),), count=2, seed=0)
-    >>> easy = {"score": "mse", "mean": 1.0, "ci95": 0.1, "scores": [1.0, 1.0]}
-    >>> hard = {"score": "mse", "mean": 2.0, "ci95": 0.1, "scores": [2.0, 2.0]}
-    >>> lost = {"score": "mse", "mean": None, "ci95": None, "scores": []}
-    >>> runs = [({"inner.lr": 9}, lost), ({"inner.lr": 0.1}, hard), ({"inner.lr": 0.2}, easy)]
-    >>> rows = table_of([SweepRun(settings, evaluation, sine) for settings, evaluation in runs])
-    >>> [row.difference for row in rows]
-    [0.0, 1.0, None]
-    """
+    """One row per setting apart from the seed, best first; intervals over seeds, else episodes."""
+    # ``difference`` is episode by episode, averaged over seeds, where both rows saw the same episodes
     groups: dict[str, list[SweepRun]] = {}
     for run in results:
         rest = {key: value for key, value in run.settings.items() if key != SEED}

@@ -127,7 +127,7 @@ class _Descend(torch.autograd.Function):
         return tuple(after)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Any, ...]:
         count, held = len(arriving), ctx.held
         wanted = [

@@ -99,16 +99,7 @@ def _called(function: Callable[..., Any]) -> str:
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """A factory that refuses arguments of the wrong kind with a sentence for each, when it is called.
-
-    >>> @checked
-    ... def learner(lr: float, steps: int = 1) -> int:
-    ...     return steps
-    >>> learner("0.1", steps=1.5)
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: learner: lr='0.1' must be a finite number, such as 0.01.
-    learner: steps=1.5 must be a whole number, such as 5.
-    """
+    """A factory that refuses arguments of the wrong kind with a sentence for each, when it is called."""
     signature = inspect.signature(function)
     ruled = {name: p.default for name, p in signature.parameters.items() if name in _RULES}
 

@@ -79,11 +79,7 @@ class NonFiniteError(UserError):
 
 
 def spell(text: str, names: Iterable[str]) -> str:
-    """Text whose ``{name}`` are written as the table in force says, and as they are where it says nothing.
-
-    >>> spell("lower {lr}", ["lr"])
-    'lower lr'
-    """
+    """Text whose ``{name}`` are written as the table in force says, and as they are where it says nothing."""
     table = _TABLE.get()
     for name in names:
         text = text.replace(f"{{{name}}}", table.get(name, name))
@@ -92,14 +88,7 @@ def spell(text: str, names: Iterable[str]) -> str:
 
 @contextmanager
 def spelling(table: Mapping[str, str]) -> Iterator[None]:
-    """Within it, messages call arguments what ``table`` says; errors that leave it keep those words.
-
-    The innermost table is asked first. Also a decorator: ``@spelling(table)``.
-
-    >>> with spelling({"clip": "outer.clip"}):
-    ...     print(UserError("set {clip}=10", names=("clip",)))
-    set outer.clip=10
-    """
+    """Within it, messages call arguments what ``table`` says; errors that leave it keep those words."""
     token = _TABLE.set({**_TABLE.get(), **table})
     try:
         yield
@@ -111,17 +100,7 @@ def spelling(table: Mapping[str, str]) -> Iterator[None]:
 
 
 class Problems:
-    """Gathers the mistakes of a user, so that all of them are told at once instead of one after the other.
-
-    >>> problems = Problems()
-    >>> with problems.collect():
-    ...     raise UserError("model.kind=mpl is unknown: set mlp.")
-    >>> problems.add("outer.lr=0 is too small: set 0.001.")
-    >>> problems.refuse()
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: model.kind=mpl is unknown: set mlp.
-    outer.lr=0 is too small: set 0.001.
-    """
+    """Gathers the mistakes of a user, so that all of them are told at once instead of one after the other."""
 
     def __init__(self) -> None:
         self._errors: list[UserError] = []
@@ -144,11 +123,7 @@ class Problems:
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Keeps a user error that is raised inside, and goes on behind the block.
-
-        Any other exception passes through; but where problems are known already it may be their consequence,
-        and they are told in its place.
-        """
+        """Keeps a user error that is raised inside, and goes on behind the block."""
         try:
             yield
         except UserError as error:
@@ -197,13 +172,7 @@ def _likeness(typed: str, name: str) -> float:
 
 
 def fault_message(error: BaseException) -> str | None:
-    """A sentence with the fix, if the machine or the file system is the reason; None for all other errors.
-
-    >>> fault_message(OSError(errno.ENOSPC, "No space left on device", "runs/a"))
-    'runs/a: the disk is full: free some space, or write to another disk.'
-    >>> fault_message(KeyError("a")) is None
-    True
-    """
+    """A sentence with the fix, if the machine or the file system is the reason; None for all other errors."""
     if isinstance(error, OSError) and error.errno in _MEANINGS:
         name = error.filename if error.filename is not None else ""
         begin = f"{shorten(printable(name))}: " if name != "" else ""

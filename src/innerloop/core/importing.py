@@ -42,17 +42,8 @@ class UntrustedCodeError(UserError):
 
 
 def foreign_parts(kind: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """What of a network's name (``kind``) and settings would import code or read files; nothing if empty.
-
-    A plain ``timm:`` name with numbers and truth values as settings is one of timm's own models. Text and
-    tables among them may be files and addresses of weights, which older versions of timm unpickle. An ``hf:``
-    name is a folder that is read, or a download.
-
-    >>> foreign_parts("timm:resnet18", {"pretrained": True})
-    {}
-    >>> foreign_parts("timm:resnet18", {"checkpoint_path": "a.pth"})
-    {'settings.checkpoint_path': 'a.pth'}
-    """
+    """What of a network's name (``kind``) and settings would import code or read files; nothing if empty."""
+    # text and tables among settings may be files and addresses of weights, which older timm unpickles
     if kind.startswith("timm:"):
         texts = {f"settings.{key}": str(v) for key, v in settings.items() if not _is_number(v)}
         return texts if _PLAIN_TIMM.fullmatch(kind) else {"kind": kind, **texts}

@@ -27,10 +27,7 @@ class ForbiddenGlobalError(pickle.UnpicklingError):
 
 
 def load_pickle(file: IO[bytes], name: str) -> Any:
-    """Read a pickle made of plain data.
-
-    Python 2's strings come back as bytes; ``text`` makes either readable.
-    """
+    """Read a pickle made of plain data; Python 2's strings come back as bytes, which ``text`` reads."""
     try:
         return _finished(_PlainUnpickler(file, encoding="bytes").load())
     except ForbiddenGlobalError as error:
@@ -47,11 +44,7 @@ def load_pickle(file: IO[bytes], name: str) -> Any:
 
 
 def text(value: Any) -> str:
-    """Text of either Python: bytes from Python 2, strings from Python 3.
-
-    >>> text(b"whale"), text("whale"), text(7)
-    ('whale', 'whale', '7')
-    """
+    """Text of either Python: bytes from Python 2, strings from Python 3."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

@@ -296,10 +296,7 @@ def workspace(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _in_use(work: Path) -> Iterator[bool]:
-    """Locks a folder while the block lasts; gives whether nobody else had locked it.
-
-    Whatever the clock says, and however long it takes, a folder in use is not cleared away.
-    """
+    """Locks a folder while the block lasts; gives whether nobody else had locked it."""
     try:
         handle = os.open(work, os.O_RDONLY)
     except OSError:  # Windows cannot open folders

@@ -229,13 +229,7 @@ _FLOAT = "__float__"
 
 
 def encoded(value: Any) -> Any:
-    """Plain data with non-finite floats as ``{"__float__": "inf"}``, because JSON has no such numbers.
-
-    >>> encoded({"loss": math.inf, "step": 3})
-    {'loss': {'__float__': 'inf'}, 'step': 3}
-    >>> decoded(encoded({"loss": math.inf, "step": 3}))
-    {'loss': inf, 'step': 3}
-    """
+    """Plain data with non-finite floats as ``{"__float__": "inf"}``, because JSON has no such numbers."""
     if isinstance(value, Mapping):
         return {str(key): encoded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -263,10 +257,7 @@ _OWN = (MANIFEST, RECIPE, "metrics.jsonl")
 
 
 def clear_leftovers(run: Path) -> None:
-    """To be called by whoever holds the lock of the run: what is unfinished is then nobody's.
-
-    A checkpoint clears up after those before it; a run that was killed behind its last one has no other.
-    """
+    """To be called by whoever holds the lock of the run: what is unfinished is then nobody's."""
     for path in (run / FOLDER).glob(".tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
     for path in [

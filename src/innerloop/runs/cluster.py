@@ -52,11 +52,7 @@ class WorkerSetting(NamedTuple):
 
 @contextlib.contextmanager
 def open_cluster(cluster: str, workers: int | None, threads: int) -> Iterator[Executor]:
-    """An executor on a cluster while the context lasts; jobs that are under way at its end are ended.
-
-    Raises:
-        UserError: Dask is not installed, nobody answers, or a worker has other versions.
-    """
+    """An executor on a cluster while the context lasts; jobs that are under way at its end are ended."""
     missing = [name for name in _packages(cluster) if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(

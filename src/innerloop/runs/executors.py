@@ -55,15 +55,8 @@ class OutOfTimeError(Exception):
 def open_executor(
     workers: int | None = None, cluster: str | None = None, threads: int = 1, *, separate: bool = False
 ) -> Iterator[Executor]:
-    """An executor while the context lasts; jobs that are under way at its end are ended.
-
-    Args:
-        workers: how many jobs at a time on this machine, one per core by default; with ``cluster="slurm"``,
-            how many Slurm jobs are asked for. One worker is this process, unless ``separate``.
-        cluster: a Dask scheduler (``tcp://host:8786``, or the file that it wrote), or ``slurm``.
-        threads: of torch for each job.
-        separate: also a single worker is a process of its own, whose jobs can be ended.
-    """
+    """An executor while the context lasts; jobs that are under way at its end are ended."""
+    # workers: one per core by default, jobs of slurm; a single one is this process, unless ``separate``
     if workers is not None and workers < 1:
         raise UserError(f"workers={workers} is not a number of processes: give 1 or more.")
     if cluster is not None:
@@ -92,20 +85,8 @@ def as_finished(
     left: Callable[[], float] | None = None,
     say: Callable[[str], object] = tell,
 ) -> Iterator[tuple[int, Value]]:
-    """The place of every job and its value, as they finish; a job whose worker was killed is done again.
-
-    Args:
-        executor: from :func:`open_executor`.
-        function: what is done with a job; of a module.
-        jobs: plain data; taken one by one as there is room, where ``most`` is given.
-        most: how many jobs may be under way, such as :func:`slots` says.
-        left: the seconds that are left, asked now and then; jobs of other processes are ended after them.
-        say: for sentences on workers that were killed.
-
-    >>> with open_executor(1) as executor:
-    ...     sorted(as_finished(executor, abs, [-1, 2]))
-    [(0, 1), (1, 2)]
-    """
+    """The place of every job and its value, as they finish; a job whose worker was killed is done again."""
+    # ``most`` jobs may be under way at a time; they are ended when no seconds are ``left``
     source, again = iter(enumerate(jobs)), list[tuple[int, Job]]()
     running, killed = dict[Future[Value], tuple[int, Job]](), 0
     try:
@@ -166,12 +147,7 @@ def in_order(
     *,
     left: Callable[[], float] | None = None,
 ) -> Iterator[Value]:
-    """The values of jobs in the order of the jobs, each as soon as those before it are there.
-
-    >>> with open_executor(1) as executor:
-    ...     list(in_order(executor, abs, [-1, 2]))
-    [1, 2]
-    """
+    """The values of jobs in the order of the jobs, each as soon as those before it are there."""
     ready: dict[int, Value] = {}
     following = 0
     for place, value in as_finished(executor, function, jobs, left=left):

@@ -50,20 +50,14 @@ def _holder(handle: int) -> str:
 
 
 def identity() -> dict[str, Any]:
-    """Entries of a manifest that tell this process from all others, also after a restart of the machine.
-
-    ``process_started`` counts ticks since the boot; both are None on systems that do not say.
-    """
+    """Entries of a manifest that tell this process from all others, also after a restart of the machine."""
+    # process_started: ticks since the boot; None on systems that do not say
     pid = os.getpid()
     return {"pid": pid, "host": socket.gethostname(), "boot": _boot(), "process_started": _started(pid)}
 
 
 def alive(manifest: Mapping[str, Any]) -> bool | None:
-    """Whether the process that a manifest names still runs; None if that cannot be told.
-
-    Runs of earlier versions kept the number only: a process of that number that began after the manifest was
-    written last is another one, which only :func:`sole_writer` can know.
-    """
+    """Whether the process that a manifest names still runs; None if that cannot be told."""
     pid = manifest.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool):
         return None

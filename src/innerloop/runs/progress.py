@@ -66,10 +66,8 @@ class Progress:
         self._recent.append(self._now)
 
     def update(self, step: int, kept: bool = False, /, **numbers: float) -> None:
-        """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left.
-
-        What was ``kept`` from before moves the bar and not the rate: nothing of it was done now.
-        """
+        """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left."""
+        # what was ``kept`` from before moves the bar and not the rate
         clock = time.monotonic()
         if kept:
             more = step - self._now[1]
@@ -152,11 +150,7 @@ def _live_bar() -> Any:
 
 
 def pace(rate: float, unit: str) -> str:
-    """How fast it goes, from a rate per second: slow things by the minute or the hour.
-
-    >>> pace(12.3, "steps"), pace(0.05, "runs"), pace(0.001, "runs")
-    ('12.3 steps/s', '3 runs/min', '3.6 runs/h')
-    """
+    """How fast it goes, from a rate per second: slow things by the minute or the hour."""
     for seconds, name in ((1, "s"), (60, "min")):
         if rate * seconds >= 1 or (unit == "steps" and name == "s"):
             return f"{rate * seconds:.3g} {unit}/{name}"

@@ -43,12 +43,7 @@ def sine(
     phase: tuple[float, float] = (0.0, math.pi),
     x_range: tuple[float, float] = (-5.0, 5.0),
 ) -> TaskBatch:
-    r"""Finn et al. (2017): :math:`y = a \sin(x - b)`, a ~ U(0.1, 5), b ~ U(0, π), x ~ U(−5, 5).
-
-    >>> batch = sine(Draws(0, [0, 1]), shots=10, queries=15)
-    >>> batch.x_support.shape, batch.y_query.shape
-    (torch.Size([2, 10, 1]), torch.Size([2, 15, 1]))
-    """
+    r"""Finn et al. (2017): :math:`y = a \sin(x - b)`, a ~ U(0.1, 5), b ~ U(0, π), x ~ U(−5, 5)."""
     return _sinusoids(draws, shots, queries, amplitude, phase, x_range, sign=-1)
 
 
@@ -110,10 +105,6 @@ def linear(
     :math:`\Sigma = \rho_H I`, :math:`w^* \sim N(R\mathbf 1, r_H I)`, else an easy one,
     :math:`\Sigma = \rho_E I`, :math:`w^* \sim N(0, r_E I)`. With ``covariances`` (matrices, or their
     diagonals) and ``optima`` given, each task is one of those, drawn with ``weights``.
-
-    >>> batch = linear(Draws(0, [0]), 3, 4, covariances=[[4.0, 0.0]], optima=[[2.0, 1.0]])
-    >>> bool(torch.allclose(batch.y_query, 2 * batch.x_query[..., :1]))
-    True
     """
     if (covariances is None) != (optima is None):
         raise UserError(
@@ -193,12 +184,7 @@ def bridge_quadratic(
     nu_range: tuple[float, float] = (1.3, 1.6),
     scale: str = "none",
 ) -> TaskBatch:
-    r"""Bridge §5.1: :math:`x \sim N(\mu, \nu^2 I)`, :math:`y = \nu\|x-\mu\|^2`, μ ~ N(0, I), ν ~ U(1.3, 1.6).
-
-    >>> batch = bridge_quadratic(Draws(0, [0]), 5, 10)
-    >>> batch.x_query.shape, bool((batch.y_query >= 0).all())
-    (torch.Size([1, 10, 10]), True)
-    """
+    r"""Bridge §5.1: x ~ N(μ, ν²I), :math:`y = \nu\|x-\mu\|^2`, μ ~ N(0, I), ν ~ U(1.3, 1.6)."""
     mu = draws.normal("mu", (1, dim))
     nu = draws.uniform("nu", (1, 1), *nu_range)
 

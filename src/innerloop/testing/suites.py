@@ -326,13 +326,7 @@ def check_method(method: str, variant: str = "", **inner: Any) -> None:
 
 
 def built(method: str, case: Case, given: Mapping[str, Any]) -> Made:
-    """A learner as a recipe builds it, and the first weights of its network.
-
-    Args:
-        method: its name in the table of learners.
-        case: network, loss and number of classes.
-        given: further settings of a recipe's ``inner`` section.
-    """
+    """A learner as a recipe builds it, and the first weights of its network."""
     start = {"lr": 0.01, "steps": 2, "loss": case.loss, **given}
     if method in LEARNERS:
         start["method"] = method

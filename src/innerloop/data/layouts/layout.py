@@ -44,11 +44,7 @@ def find_file(archives: Sequence[Archive], name: str) -> tuple[Archive, str] | N
 
 
 def grouped_rows(members: Mapping[str, list[A]], classes: Sequence[str]) -> tuple[list[A], list[int]]:
-    """Members class after class, and how many each class has.
-
-    >>> grouped_rows({"b": ["3"], "a": ["1", "2"]}, ["a", "b"])
-    (['1', '2', '3'], [2, 1])
-    """
+    """Members class after class, and how many each class has."""
     rows = [name for label in classes for name in members[label]]
     return rows, [len(members[label]) for label in classes]
 

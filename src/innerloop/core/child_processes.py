@@ -41,31 +41,28 @@ def ends_with_parent() -> dict[str, str]:
     return {_PARENT: str(os.getpid())}
 
 
-def watch_parent(every: float = 1.0) -> None:
+def watch_parent() -> None:
     """In a child: ends as after SIGTERM, with a checkpoint, once the process that started it is gone."""
     # a process that is killed cannot end its children; on Windows a parent's number stays
     parent = os.environ.pop(_PARENT, "")  # not for children of this one
     if parent.isdecimal() and os.name == "posix":
-        threading.Thread(target=_end_with, args=(int(parent), every), daemon=True).start()
+        _when_gone(int(parent), lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def end_with_parent(parent: int, every: float = 1.0) -> None:
+def end_with_parent(parent: int) -> None:
     """In a worker of a pool: ends at once when the process that started it is gone."""
     # it would wait for its next job for ever, and hold what it was forked with: the lock of a run, for one
     if os.name == "posix":
-        threading.Thread(target=_exit_with, args=(parent, every), daemon=True).start()
+        _when_gone(parent, lambda: os._exit(1))
 
 
-def _exit_with(parent: int, every: float) -> None:
-    while os.getppid() == parent:
-        time.sleep(every)
-    os._exit(1)
+def _when_gone(parent: int, end: Callable[[], None]) -> None:
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        end()
 
-
-def _end_with(parent: int, every: float) -> None:
-    while os.getppid() == parent:
-        time.sleep(every)
-    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -111,11 +111,7 @@ class Problems:
     @property
     def lines(self) -> list[str]:
         """Every problem once, in the order in which they were met."""
-        return self._lines()
-
-    def _lines(self, *, raw: bool = False) -> list[str]:
-        texts = [error.args[0] if raw else str(error) for error in self._errors]
-        return list(dict.fromkeys(line for text in texts for line in text.splitlines()))
+        return _distinct_lines(map(str, self._errors))
 
     def add(self, *problems: str) -> None:
         """Further problems, in words."""
@@ -138,11 +134,16 @@ class Problems:
             return
         if len(self._errors) == 1:
             raise self._errors[0]
-        gathered = UserError("\n".join(self._lines(raw=True)), [n for e in self._errors for n in e.names])
+        lines = _distinct_lines(error.args[0] for error in self._errors)
+        gathered = UserError("\n".join(lines), [n for e in self._errors for n in e.names])
         notes = [note for error in self._errors for note in getattr(error, "__notes__", ())]
         for note in dict.fromkeys(notes):
             gathered.add_note(note)
         raise gathered
+
+
+def _distinct_lines(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(line for text in texts for line in text.splitlines()))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

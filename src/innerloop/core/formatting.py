@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Callable
 from itertools import pairwise
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -60,14 +61,7 @@ def parse_duration(text: str) -> float | None:
 def visible_text(text: object, most: int | None = None) -> str:
     """Text of any origin as a terminal or a page may show it: escapes for what would steer them."""
     words = str(text) if most is None else shorten(str(text), most)
-    if words.isprintable():
-        return words
-    return "".join(
-        c.encode("unicode_escape", "surrogatepass").decode()
-        if unicodedata.category(c) in _STEERING and c not in _HARMLESS
-        else c
-        for c in words
-    )
+    return _escaped(words, lambda c: unicodedata.category(c) in _STEERING and c not in _HARMLESS)
 
 
 def table_cell(value: object) -> object:
@@ -84,6 +78,10 @@ def shorten(text: str, most: int = _LONGEST) -> str:
 def printable(name: object) -> str:
     """A name with what no terminal can show, or what would steer it, written as an escape."""
     text = name.decode(errors="surrogateescape") if isinstance(name, bytes) else str(name)
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
+    return _escaped(text, lambda c: not c.isprintable())
+
+
+def _escaped(text: str, steers: Callable[[str], bool]) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape", "surrogatepass").decode() if steers(c) else c for c in text)

@@ -15,8 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,20 +119,13 @@ def open_store(folder: Path, name: str, splits: dict[str, NDArray[np.int64]] | N
         splits=splits,
         groups=None if index["groups"] is None else np.array(index["groups"], dtype=np.int64),
         group_names=tuple(index["group_names"]),
-        files=StoredFiles(str(folder / FILES)),
+        files=partial(_file_name, str(folder / FILES)),
         content_sha256=index["content_sha256"],
     )
 
 
-@dataclass(frozen=True)
-class StoredFiles:
-    """File names of a store, read when the first is asked for; picklable."""
-
-    path: str
-
-    def __call__(self, row: int) -> str:
-        """The name of a row."""
-        return _file_names(self.path)[row]
+def _file_name(path: str, row: int) -> str:
+    return _file_names(path)[row]  # read when the first is asked for
 
 
 @lru_cache(maxsize=4)

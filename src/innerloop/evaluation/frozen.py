@@ -316,10 +316,10 @@ def by_fine_tuning(subject: FrozenNetwork) -> Judge:
     return judge
 
 
-def batches(rows: EpisodeRows, pictures: Pictures, copies: int, size: int = 20) -> Iterator[TaskBatch]:
+def batches(rows: EpisodeRows, pictures: Pictures, copies: int) -> Iterator[TaskBatch]:
     """Episodes as the network sees them, a few at a time; support pictures replaced by copies if asked."""
-    for start in range(0, len(rows.classes), size):
-        part = EpisodeRows(*(field[start : start + size] for field in rows))
+    for start in range(0, len(rows.classes), ALONE):
+        part = EpisodeRows(*(field[start : start + ALONE] for field in rows))
         x = pictures.copies(part.support, copies).flatten(1, 2) if copies else pictures.plain(part.support)
         q = pictures.plain(part.query)
         labels = torch.from_numpy(part.query_labels).to(q.device)

@@ -53,7 +53,7 @@ class OutOfTimeError(Exception):
 
 @contextlib.contextmanager
 def open_executor(
-    workers: int | None = None, cluster: str | None = None, threads: int = 1, *, separate: bool = False
+    workers: int | None = None, cluster: str | None = None, *, separate: bool = False
 ) -> Iterator[Executor]:
     """An executor while the context lasts; jobs that are under way at its end are ended."""
     # workers: one per core by default, jobs of slurm; a single one is this process, unless ``separate``
@@ -62,14 +62,14 @@ def open_executor(
     if cluster is not None:
         from innerloop.runs.cluster import open_cluster
 
-        with open_cluster(cluster, workers, threads) as executor:
+        with open_cluster(cluster, workers) as executor:
             yield executor
         return
     workers = workers or available_cores()
     if workers == 1 and not separate:
-        yield SerialExecutor(threads)
+        yield SerialExecutor()
         return
-    pool = ProcessExecutor(workers, threads)
+    pool = ProcessExecutor(workers)
     try:
         yield pool
     finally:
@@ -140,17 +140,11 @@ def slots(executor: Executor) -> int:
     return max(1, count()) if count is not None else 1
 
 
-def in_order(
-    executor: Executor,
-    function: Callable[[Job], Value],
-    jobs: Sequence[Job],
-    *,
-    left: Callable[[], float] | None = None,
-) -> Iterator[Value]:
+def in_order(executor: Executor, function: Callable[[Job], Value], jobs: Sequence[Job]) -> Iterator[Value]:
     """The values of jobs in the order of the jobs, each as soon as those before it are there."""
     ready: dict[int, Value] = {}
     following = 0
-    for place, value in as_finished(executor, function, jobs, left=left):
+    for place, value in as_finished(executor, function, jobs):
         ready[place] = value
         while following in ready:
             yield ready.pop(following)
@@ -158,10 +152,7 @@ def in_order(
 
 
 class SerialExecutor(Executor):
-    """Jobs in this process, one after the other, with the threads that workers would have."""
-
-    def __init__(self, threads: int = 1) -> None:
-        self._threads = threads
+    """Jobs in this process, one after the other, on one thread as workers have it."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Carries out a job at once; an interrupt ends it."""
@@ -169,7 +160,7 @@ class SerialExecutor(Executor):
 
         future = Future[Any]()
         try:
-            with torch_threads(Plan("loop", self._threads)):
+            with torch_threads(Plan("loop")):
                 future.set_result(function(*args, **kwargs))
         except Exception as error:
             future.set_exception(error)
@@ -179,8 +170,8 @@ class SerialExecutor(Executor):
 class ProcessExecutor(Executor):
     """Worker processes of this machine; where one is killed, the next job finds new ones."""
 
-    def __init__(self, workers: int, threads: int = 1, method: str | None = None) -> None:
-        self._workers, self._threads, self._method = workers, threads, method
+    def __init__(self, workers: int, method: str | None = None) -> None:
+        self._workers, self._method = workers, method
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -198,7 +189,7 @@ class ProcessExecutor(Executor):
 
     def _opened(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            self._pool = new_pool(self._workers, _begin, os.getpid(), self._threads, method=self._method)
+            self._pool = new_pool(self._workers, _begin, os.getpid(), method=self._method)
         return self._pool
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -214,11 +205,11 @@ class ProcessExecutor(Executor):
             end_pool(pool)
 
 
-def _begin(parent: int, threads: int) -> None:
-    """In a worker: its threads; Ctrl-C at the terminal reaches the parent alone, and no child survives it."""
+def _begin(parent: int) -> None:
+    """In a worker: one thread; Ctrl-C at the terminal reaches the parent alone, and no child survives it."""
     import torch
 
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
     end_with_parent(parent)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,13 @@ from innerloop.core.types import TaskBatch
 from innerloop.tasks.sampler import Family
 
 
+def _both_sets(
+    draws: Draws, points: Callable[[str, int], tuple[Tensor, Tensor]], shots: int, queries: int
+) -> TaskBatch:
+    number = torch.from_numpy(draws.task.copy())
+    return TaskBatch(*points("support", shots), *points("query", queries), number)
+
+
 def _sinusoids(
     draws: Draws,
     shots: int,
@@ -29,10 +36,13 @@ def _sinusoids(
 ) -> TaskBatch:
     a = draws.uniform("amplitude", (1, 1), *amplitude)
     b = draws.uniform("phase", (1, 1), *phase)
-    xs = draws.uniform("x-support", (shots, 1), *x_range, per="sample")
-    xq = draws.uniform("x-query", (queries, 1), *x_range, per="sample")
-    ys, yq = (a * torch.sin(x + sign * b) for x in (xs, xq))
-    return TaskBatch(xs, ys, xq, yq, torch.from_numpy(draws.task.copy()))
+
+    def points(name: str, n: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of one set."""
+        x = draws.uniform(f"x-{name}", (n, 1), *x_range, per="sample")
+        return x, a * torch.sin(x + sign * b)
+
+    return _both_sets(draws, points, shots, queries)
 
 
 def sine(
@@ -79,9 +89,7 @@ def mixed_linear(
         x = draws.normal(f"x-{name}", (n, dim), per="sample")
         return x, x @ w + draws.normal(f"z-{name}", (n, 1), std=sigma, per="sample")
 
-    return TaskBatch(
-        *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
-    )
+    return _both_sets(draws, points, shots, queries)
 
 
 def linear(
@@ -125,9 +133,7 @@ def linear(
         x = draws.normal(f"x-{name}", (n, dim), per="sample") @ root
         return x, x @ w
 
-    return TaskBatch(
-        *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
-    )
+    return _both_sets(draws, points, shots, queries)
 
 
 def _either(yes: Tensor, a: float, b: float) -> Tensor:
@@ -190,13 +196,11 @@ def bridge_quadratic(
 
     def points(name: str, n: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of one set."""
-        x = mu + nu * draws.normal(name, (n, dim), per="sample")
+        x = mu + nu * draws.normal(f"x-{name}", (n, dim), per="sample")
         y = nu * (x - mu).square().sum(-1, keepdim=True)
         return (on_sphere(x) if scale == "sphere" else x), y
 
-    return TaskBatch(
-        *points("x-support", shots), *points("x-query", queries), torch.from_numpy(draws.task.copy())
-    )
+    return _both_sets(draws, points, shots, queries)
 
 
 def bernacchia_quadratic(
@@ -222,9 +226,7 @@ def bernacchia_quadratic(
         x = draws.normal(f"x-{name}", (n, dim), per="sample")
         return x, (x @ w + b).square() + draws.normal(f"z-{name}", (n, 1), std=sigma, per="sample")
 
-    return TaskBatch(
-        *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
-    )
+    return _both_sets(draws, points, shots, queries)
 
 
 FAMILIES: dict[str, Family] = {

@@ -89,8 +89,9 @@ def expect_slope(
     )
 
 
-def slope(value: Callable[[Params], Tensor], params: Params, direction: Params, h: float = 1e-5) -> float:
+def slope(value: Callable[[Params], Tensor], params: Params, direction: Params) -> float:
     """The derivative of ``value`` along a direction, by central differences of fourth order."""
+    h = 1e-5
 
     def at(t: float) -> float:
         """The value so far along the direction."""

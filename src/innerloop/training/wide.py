@@ -112,12 +112,9 @@ def watch_course(
     params: Params,
     eta: float,
     steps: int,
-    looks: int = 2,
-    chunk: int | None = None,
 ) -> Course:
     """Full-batch gradient descent on ½‖outputs − targets‖², watched."""
-    first = jacobian_kernel(outputs, params, chunk)
-    at = {round(steps * (i + 1) / looks) for i in range(looks)}
+    first = jacobian_kernel(outputs, params)
     losses: list[float] = []
     previous, path, drift = params, 0.0, 0.0
 
@@ -127,8 +124,8 @@ def watch_course(
         losses.append(loss)
         path += distance(now, previous)
         previous = now
-        if step in at and step > 0:
-            drift = max(drift, float((jacobian_kernel(outputs, now, chunk) - first).norm()))
+        if step in (round(steps / 2), steps) and step > 0:
+            drift = max(drift, float((jacobian_kernel(outputs, now) - first).norm()))
 
     end = descend(lambda p: (outputs(p) - targets).square().sum() / 2, params, eta, steps, watch)
     with torch.no_grad():

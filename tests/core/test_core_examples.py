@@ -1,6 +1,7 @@
 """Known answers of small functions."""
 
 import errno
+import math
 import os
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from innerloop.core.arguments import checked
 from innerloop.core.autodiff import hessian_product, value_and_gradient
 from innerloop.core.child_processes import ends_with_parent
-from innerloop.core.errors import UserError, fault_message
+from innerloop.core.errors import UserError, did_you_mean, fault_message
 from innerloop.core.files import json_line
 from innerloop.core.formatting import (
     difference_text,
@@ -19,7 +20,8 @@ from innerloop.core.formatting import (
     table_cell,
     visible_text,
 )
-from innerloop.core.importing import foreign_parts
+from innerloop.core.importing import Trusted, foreign_parts, load_object
+from innerloop.core.lazy import lazy
 from innerloop.core.paths import user_path
 from innerloop.core.resources import available_cores, divide_cores
 from innerloop.core.trees import first_not_finite, tree_map
@@ -69,6 +71,13 @@ def test_words_for_people():
     assert [table_cell(cell) for cell in ("=cmd()", -0.5, "a-b")] == ["'=cmd()", -0.5, "a-b"]
 
 
+def test_words_that_were_meant():
+    assert did_you_mean("step", ["steps", "lr"]) == " (did you mean 'steps'?)"
+    recipes = ["omniglot-protonet", "mini-imagenet-protonet"]
+    assert did_you_mean("mini-protonet", recipes) == " (did you mean 'mini-imagenet-protonet'?)"
+    assert did_you_mean("zebra", ["steps"]) == ""
+
+
 def test_lines_of_json():
     assert json_line({"step": 3, "loss": float("inf")}) == '{"step": 3, "loss": null}'
     assert (json_line("±"), json_line("±", "ascii")) == ('"±"', '"\\u00b1"')
@@ -79,6 +88,12 @@ def test_names_that_would_run_code():
     assert foreign_parts("timm:resnet18", {"checkpoint_path": "a.pth"}) == {
         "settings.checkpoint_path": "a.pth"
     }
+
+
+def test_names_that_are_loaded_on_first_use():
+    load, _ = lazy("shapes", {"math": "pi tau", "cmath": "phase"})
+    assert load("pi") == math.pi
+    assert load_object(Trusted("math:sqrt"))(9.0) == 3.0
 
 
 def test_this_process_and_its_machine():

@@ -1,7 +1,4 @@
-"""Starting other processes: another Python, and workers of pools. Imports nothing heavy before it is needed.
-
-A child imports what this process would, never what lies in the current folder.
-"""
+"""Starting other processes, which import what this one would, never what lies in the current folder."""
 
 from __future__ import annotations
 

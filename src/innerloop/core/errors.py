@@ -1,9 +1,7 @@
 """The one exception a user is meant to read, and what a machine does to a program, in a sentence.
 
-Imports no library, so the command can start quickly.
-
 A message may name arguments: "set {clip}=10" with ``names=("clip",)``. It reads as a caller in Python knows
-them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``).
+them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``). Imports no library.
 """
 
 from __future__ import annotations
@@ -147,15 +145,7 @@ def _distinct_lines(texts: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A suggestion to append to an error message, or nothing: by shared words, and by spelling.
-
-    >>> did_you_mean("step", ["steps", "lr"])
-    " (did you mean 'steps'?)"
-    >>> did_you_mean("mini-protonet", ["omniglot-protonet", "mini-imagenet-protonet"])
-    " (did you mean 'mini-imagenet-protonet'?)"
-    >>> did_you_mean("zebra", ["steps"])
-    ''
-    """
+    """A suggestion to append to an error message, or nothing: by shared words, and by spelling."""
     likeness = {name: _likeness(word, name) for name in known}
     best = max(likeness, key=lambda name: likeness[name], default="")
     return f" (did you mean '{best}'?)" if likeness.get(best, 0) >= _ALIKE else ""

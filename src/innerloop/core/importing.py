@@ -1,9 +1,4 @@
-"""Objects by name: the one step from a name to code, and the token that it asks for.
-
-Importing a module runs it, so text alone never decides what is imported: :func:`load_object` takes a
-:class:`Trusted` name and refuses any other. Names from files become one in :func:`check_trust` only, which
-asks whether the user trusts the file.
-"""
+"""The one step from a name to code: importing runs a module, so text alone never decides what is imported."""
 
 from __future__ import annotations
 
@@ -73,14 +68,8 @@ def _is_number(value: Any) -> bool:
 
 
 def load_object(path: str) -> Any:
-    """The object at ``package.module:name``, with an error that says which part is wrong.
-
-    The current folder is searched only if it is on Python's path: a file there that is called like a module
-    of a library would otherwise take its place. The error says how to put it there.
-
-    >>> load_object(Trusted("math:sqrt"))(9.0)
-    3.0
-    """
+    """The object at ``package.module:name``, with an error that says which part is wrong."""
+    # the current folder is searched only if it is on Python's path, or its files could replace a library's
     if not isinstance(path, Trusted):
         raise UntrustedCodeError("a plain string", printable(path))
     module, _, attribute = path.partition(":")

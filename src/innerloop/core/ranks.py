@@ -1,8 +1,4 @@
-"""Which of several processes this one is, read from the environment. Imports no library.
-
-``torchrun`` sets ``RANK``, ``WORLD_SIZE`` and an address to meet at; processes that ``run.ranks`` starts meet
-in a file of their own (:data:`STORE`).
-"""
+"""Which of several processes this one is, read from the environment. Imports no library."""
 
 from __future__ import annotations
 

@@ -119,11 +119,7 @@ _DAMAGE: Final = (
 
 
 class Archive:
-    """What a publisher hands out, whatever it is packed in.
-
-    ``names`` lists regular files by their path inside; ``read`` gives one; ``stream`` gives many in the order
-    in which they are packed, which is the only quick way through a compressed tar.
-    """
+    """What a publisher hands out, whatever it is packed in: regular files by their path inside."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,8 +1,4 @@
-"""Augmentation of whole batches on their device, with every random number a function of a seed and a number.
-
-The published recipe (Lee et al. 2019, used by Bridge and MetaNTK): random crop after padding (8 pixels at
-84, 4 at 32), colour jitter 0.4 of brightness, contrast and saturation, horizontal flip.
-"""
+"""Random crop, colour jitter, flip (Lee et al. 2019); every random number a function of seed and number."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A folder of one's own pictures: one folder per class, perhaps inside folders of groups or splits.
-
-Every picture's head is read before any is converted: what cannot be read, and what is there twice.
-"""
+"""A folder of one's own pictures: one folder per class, perhaps inside folders of groups or splits."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """Publishers' pickles without running them.
 
-A pickle is a program. Here it may build lists, tuples, dicts, strings, bytes, numbers and arrays of plain
-numbers or text; it may call nothing else. Not even numpy's own reconstructors are called: a forged dtype
-could make them read raw bytes as pointers. What they would have received is kept, and the array is made from
-its bytes.
-Both of numpy's module names (``numpy.core`` and, since 2.0, ``numpy._core``) are understood.
+A pickle is a program. Here it may build plain data and call nothing, not even numpy's own reconstructors: a
+forged dtype could make them read raw bytes as pointers. Arrays are made from the bytes that those would get.
 """
 
 from __future__ import annotations
@@ -110,6 +107,7 @@ def _empty_bytes() -> bytes:
     return b""
 
 
+# numpy's modules are called numpy.core and, since 2.0, numpy._core
 _KNOWN: Final[dict[tuple[str, str], Any]] = {
     ("numpy", "dtype"): _Dtype,
     ("numpy", "ndarray"): _ArrayType,

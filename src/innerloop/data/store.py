@@ -1,7 +1,4 @@
-"""The converted form: ``images.npy`` (mapped, uint8), ``index.json`` and ``files.json`` in one folder.
-
-It is built in a folder beside its place and moved there in one step: a store is whole or it is not there.
-"""
+"""A store (``images.npy``, ``index.json``, ``files.json``), built beside its place and moved there whole."""
 
 from __future__ import annotations
 

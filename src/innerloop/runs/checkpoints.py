@@ -1,12 +1,8 @@
 """Checkpoints that survive ``kill -9`` at any instant: safetensors and JSON, published by rename.
 
-``checkpoints/step-00000123/`` holds ``tensors.safetensors`` and ``state.json``; ``checkpoints/<tag>.json``
-names the directory that ``last`` or ``best`` means. Directories are complete before they get their name, and
-a pointer moves only to a complete directory, so at every instant each tag leads to a whole one. What no
-tag names is deleted. A run has one writer at a time.
-
-The pointer holds the SHA-256 of ``state.json``, which holds that of the tensors, so that a bit that a disk or
-a copy changed is noticed. Checkpoints from before there were checksums load without them.
+Directories ``checkpoints/step-…`` are complete before they get their name, and pointers ``<tag>.json``
+(``last``, ``best``) move only to complete ones: at every instant each tag leads to a whole one. What no tag
+names is deleted. A pointer holds the SHA-256 of ``state.json``, and that the one of the tensors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Jobs on many machines, by Dask: a scheduler that runs already, or Slurm jobs that are started for it.
-
-A worker of Dask hands every job to a process of its own: that one has torch's threads to itself, stands in
-the folder of whoever asked, and is ended when nobody waits for its result any more.
-"""
+"""Jobs on many machines, by Dask: each in a process of its own beside the worker, ended when nobody waits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The one way to carry out independent jobs: in processes of this machine, or on a Dask cluster.
-
-A job is plain data, and what is done with it a function of a module: both go to other processes by pickle.
-Jobs know nothing of each other, so their results do not depend on where or in which order they are made.
-"""
+"""The one way to carry out independent jobs: in processes of this machine, or on a Dask cluster."""
 
 from __future__ import annotations
 

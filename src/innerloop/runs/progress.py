@@ -1,7 +1,4 @@
-"""Progress for people: a live bar on a terminal, a plain line now and then elsewhere, and ``log.txt`` always.
-
-Everything goes to standard error; standard output belongs to results.
-"""
+"""Progress on standard error: a live bar on a terminal, else a line now and then; ``log.txt`` always."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The processes that share one run: what they tell each other, and which of them is missing.
-
-Rank 0 leads. Tensors travel as bytes of safetensors, never as pickles. There is one group per process, as
-``torch.distributed`` has one.
-"""
+"""The processes that share one run: what they tell each other (no pickles), and which of them is missing."""
 
 from __future__ import annotations
 

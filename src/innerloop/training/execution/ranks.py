@@ -1,8 +1,7 @@
 r"""Tasks divided among ranks: every rank takes some, and all end with the same numbers.
 
-For a meta-gradient each rank differentiates its own tasks to the end; what is finished is added up in one
-flat buffer, once per step. (``DistributedDataParallel`` reduces inside the backward pass, which is wrong
-where there is a second one.)
+Each rank differentiates its own tasks to the end; what is finished is added up once per step.
+(``DistributedDataParallel`` reduces inside the backward pass, which is wrong where there is a second one.)
 """
 
 from __future__ import annotations

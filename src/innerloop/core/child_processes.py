@@ -38,25 +38,25 @@ def ends_with_parent() -> dict[str, str]:
     return {_PARENT: str(os.getpid())}
 
 
-def watch_parent() -> None:
+def watch_parent(every: float = 1.0) -> None:
     """In a child: ends as after SIGTERM, with a checkpoint, once the process that started it is gone."""
     # a process that is killed cannot end its children; on Windows a parent's number stays
     parent = os.environ.pop(_PARENT, "")  # not for children of this one
     if parent.isdecimal() and os.name == "posix":
-        _when_gone(int(parent), lambda: os.kill(os.getpid(), signal.SIGTERM))
+        _when_gone(int(parent), every, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def end_with_parent(parent: int) -> None:
     """In a worker of a pool: ends at once when the process that started it is gone."""
     # it would wait for its next job for ever, and hold what it was forked with: the lock of a run, for one
     if os.name == "posix":
-        _when_gone(parent, lambda: os._exit(1))
+        _when_gone(parent, 1.0, lambda: os._exit(1))
 
 
-def _when_gone(parent: int, end: Callable[[], None]) -> None:
+def _when_gone(parent: int, every: float, end: Callable[[], None]) -> None:
     def wait() -> None:
         while os.getppid() == parent:
-            time.sleep(1.0)
+            time.sleep(every)
         end()
 
     threading.Thread(target=wait, daemon=True).start()

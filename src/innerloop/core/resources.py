@@ -24,6 +24,15 @@ def divide_cores(among: int) -> None:
     _sharing = among
 
 
+def process_fields(pid: int) -> list[str] | None:
+    """What Linux says of a process behind its name (``/proc/PID/stat``, fields 3 on); None if nothing."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()  # a name may hold spaces and brackets
+    except (OSError, ValueError):
+        return None
+
+
 def keep_freed_memory() -> bool:
     """Lets a worker process keep the memory that it frees, for its next task, instead of returning it."""
     # fresh pages from the system cost up to a fifth of the time of a supernet's kernel

@@ -75,16 +75,13 @@ def augment(x: Tensor, numbers: Sequence[int], seed: int, strength: Augmentation
     return x
 
 
-def episode_transform(
-    seed: int, strength: Augmentation, after: Callable[[Tensor], Tensor] | None = None
-) -> Callable[[Tensor, Sequence[int]], Tensor]:
+def episode_transform(seed: int, strength: Augmentation) -> Callable[[Tensor, Sequence[int]], Tensor]:
     """Augmentation of episodes ``(E, n, C, H, W)``: picture ``j`` of episode ``i`` never changes."""
 
     def transform(x: Tensor, numbers: Sequence[int]) -> Tensor:
         """Augments the pictures of some episodes, which are given by their numbers."""
         n = x.shape[1]
         each = (np.asarray(numbers)[:, None] * 4096 + np.arange(n)).reshape(-1)
-        flat = augment(x.reshape(-1, *x.shape[2:]), each.tolist(), seed, strength)
-        return (after(flat) if after else flat).view(x.shape)
+        return augment(x.reshape(-1, *x.shape[2:]), each.tolist(), seed, strength).view(x.shape)
 
     return transform

@@ -12,6 +12,7 @@ from typing import Any
 
 from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import try_lock
+from innerloop.core.resources import process_fields
 from innerloop.runs.directory import refuse_links
 
 _LARGEST = 2**31 - 1
@@ -97,8 +98,5 @@ def _boot() -> str | None:
 
 
 def _started(pid: int) -> int | None:
-    try:
-        about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(about.rpartition(")")[2].split()[19])  # a program's name may hold spaces and brackets
-    except (OSError, ValueError, IndexError):
-        return None
+    fields = process_fields(pid)
+    return int(fields[19]) if fields else None

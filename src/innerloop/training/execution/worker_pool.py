@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from innerloop.core.child_processes import safe_path, start_method
+from innerloop.core.resources import process_fields
 from innerloop.training.execution.shared_memory import Arena
 from innerloop.training.execution.worker import (
     Answer,
@@ -261,12 +261,8 @@ class HangDetector:
 
 def processor_ticks(pid: int) -> int | None:
     """Processor time that a process has used, in the ticks of its system; None where that is not told."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-        user, system = fields.split()[11:13]
-        return int(user) + int(system)
-    except (OSError, ValueError):
-        return None
+    fields = process_fields(pid)
+    return int(fields[11]) + int(fields[12]) if fields else None
 
 
 @contextmanager

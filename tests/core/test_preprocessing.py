@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing, check_preprocessing, preprocessing_from
@@ -93,7 +93,7 @@ def test_giants_are_refused_before_they_are_decoded(monkeypatch: pytest.MonkeyPa
     data = png(noise(30, 20))
     assert decode(data).size == (30, 20)
     monkeypatch.setattr("innerloop.data.pictures.MOST_PIXELS", 599)
-    monkeypatch.setattr(pictures, "open_picture", lambda _: pytest.fail("it was decoded"))
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("it was decoded"))
     with pytest.raises(BadPictureError, match="30×20 pixels, more than"):
         decode(data)
     monkeypatch.undo()

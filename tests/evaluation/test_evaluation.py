@@ -14,6 +14,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.statistics import mean_interval
 from innerloop.core.types import TaskBatch
 from innerloop.evaluation import evaluate
+from innerloop.evaluation.features import finite_problems
 from innerloop.learners import Adapted, Learner, anil, boil, maml, maml_lslr, meta_sgd, non_adaptive
 from innerloop.nets import NORM_POLICIES, conv4, mlp
 from innerloop.tasks import Sampler, get_family, make_sampler
@@ -165,3 +166,8 @@ def test_episodes_are_the_first_ones_of_the_stream() -> None:
     )
     assert asked == list(range(7))
     assert evaluation.interval.n == 7
+
+
+def test_features_that_are_not_finite():
+    z = torch.tensor([[1.0, 2.0], [torch.nan, 0.0], [-torch.inf, 0.0]])
+    assert finite_problems(z).tolist() == [True, False, False]

@@ -37,14 +37,6 @@ def _variance(value: Any) -> str | None:
     return None if _number(value) is None and value >= 0 else "a number from 0 up, such as 2.0"
 
 
-def _text(value: Any) -> str | None:
-    return None if isinstance(value, str) else "text"
-
-
-def _flag(value: Any) -> str | None:
-    return None if isinstance(value, bool) else "True or False"
-
-
 def _whole(least: float, example: int) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
         try:
@@ -55,6 +47,10 @@ def _whole(least: float, example: int) -> Callable[[Any], str | None]:
         return None if enough else f"a whole number{above}, such as {example}"
 
     return check
+
+
+def _is(kind: type, words: str) -> Callable[[Any], str | None]:
+    return lambda value: None if isinstance(value, kind) else words
 
 
 def _has(attribute: str, words: str) -> Callable[[Any], str | None]:
@@ -68,8 +64,11 @@ _RULES: Mapping[str, Callable[[Any], str | None]] = {
     "rule": _has("direction", "an UpdateRule, such as adam() of innerloop.learners.updates"),
     **dict.fromkeys(("weight_var", "bias_var"), _variance),
     **dict.fromkeys(("C", "penalty", "scale", "damping", "drop_rate", "head_scale"), _real),
-    **dict.fromkeys(("name", "norm", "activation", "online", "head_start"), _text),
-    **dict.fromkeys(("first_order", "checkpoint", "bias", "head_bias", "avg_pool", "normalise"), _flag),
+    **dict.fromkeys(("name", "norm", "activation", "online", "head_start"), _is(str, "text")),
+    **dict.fromkeys(
+        ("first_order", "checkpoint", "bias", "head_bias", "avg_pool", "normalise"),
+        _is(bool, "True or False"),
+    ),
     "steps": _whole(-math.inf, 5),  # learners have limits of their own, which recipes call otherwise
     "cg_steps": _whole(-math.inf, 5),
     "truncate": _whole(0, 1),
@@ -99,16 +98,7 @@ def _called(function: Callable[..., Any]) -> str:
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """A factory that refuses arguments of the wrong kind with a sentence for each, when it is called.
-
-    >>> @checked
-    ... def learner(lr: float, steps: int = 1) -> int:
-    ...     return steps
-    >>> learner("0.1", steps=1.5)
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: learner: lr='0.1' must be a finite number, such as 0.01.
-    learner: steps=1.5 must be a whole number, such as 5.
-    """
+    """A factory that refuses arguments of the wrong kind with a sentence for each, when it is called."""
     signature = inspect.signature(function)
     ruled = {name: p.default for name, p in signature.parameters.items() if name in _RULES}
 

@@ -25,11 +25,7 @@ _UNTRANSFORMED: ContextVar[bool] = ContextVar("innerloop_untransformed", default
 
 @contextmanager
 def plain_autograd(native: bool = False) -> Iterator[None]:
-    """Inside, :func:`gradient` uses ``torch.autograd.grad``. Not for use under ``torch.func`` transforms.
-
-    Args:
-        native: whether networks that have native code for their layers use it.
-    """
+    """Inside, :func:`gradient` uses ``torch.autograd.grad``. Not for use under ``torch.func`` transforms."""
     token, before = _PLAIN.set(True), _NATIVE.set(native)
     try:
         yield
@@ -52,10 +48,7 @@ def is_plain() -> bool:
 
 @contextmanager
 def untransformed() -> Iterator[None]:
-    """Inside, no ``torch.func`` transform is used, but layers must stay recognisable: no fused blocks.
-
-    That holds inside :func:`plain_autograd` as well.
-    """
+    """Inside, no ``torch.func`` transform is used, but layers must stay recognisable: no fused blocks."""
     token, plain = _UNTRANSFORMED.set(True), _PLAIN.set(False)
     try:
         yield
@@ -105,11 +98,7 @@ Auxiliary = TypeVar("Auxiliary")
 def value_and_gradient(
     fn: Callable[[Params], tuple[Tensor, Auxiliary]], params: Params
 ) -> tuple[Tensor, Auxiliary, Params]:
-    """The value of ``fn``, what it gives besides, and its gradient: all three constants, with no graph kept.
-
-    >>> value_and_gradient(lambda p: (p["w"] ** 2, {"twice": 2 * p["w"]}), {"w": torch.tensor(3.0)})
-    (tensor(9.), {'twice': tensor(6.)}, {'w': tensor(6.)})
-    """
+    """The value of ``fn``, what it gives besides, and its gradient: all three constants, without a graph."""
     fixed = {name: value.detach() for name, value in params.items()}
     if is_plain():
         with torch.enable_grad():
@@ -125,12 +114,7 @@ def value_and_gradient(
 
 
 def hessian_product(loss: Callable[[Params], Tensor], params: Params) -> Callable[[Params], Params]:
-    r"""The function :math:`v \mapsto \nabla^2\ell(p)\,v`; the gradient is taken once, for all products.
-
-    >>> product = hessian_product(lambda p: (p["w"] ** 3).sum(), {"w": torch.tensor([2.0])})
-    >>> product({"w": torch.tensor([5.0])})["w"]                     # 6 w · v
-    tensor([60.])
-    """
+    r"""The function :math:`v \mapsto \nabla^2\ell(p)\,v`; the gradient is taken once, for all products."""
     fixed = {name: value.detach() for name, value in params.items()}
     if not is_plain():
         linearised: Any = torch.func.vjp(torch.func.grad(loss), fixed)

@@ -1,7 +1,4 @@
-"""Starting other processes: another Python, and workers of pools. Imports nothing heavy before it is needed.
-
-A child imports what this process would, never what lies in the current folder.
-"""
+"""Starting other processes, which import what this one would, never what lies in the current folder."""
 
 from __future__ import annotations
 
@@ -31,67 +28,43 @@ PATIENCE = 30.0  # seconds that a forked process may take to differentiate one n
 
 
 def python_command(*arguments: str) -> list[str]:
-    """The command that starts this interpreter again.
-
-    Without ``-P``, ``python -m`` and ``python -c`` look for modules in the current folder first: a file
-    called ``torch.py`` in a folder of somebody else's data would be run.
-
-    >>> python_command("-m", "innerloop")[1:]
-    ['-P', '-m', 'innerloop']
-    """
+    """The command that starts this interpreter again."""
+    # without -P, a torch.py in a folder of somebody else's data would be imported
     return [sys.executable, "-P", *arguments]
 
 
 def ends_with_parent() -> dict[str, str]:
-    """Environment of a child that shall not outlive this process, however that ends (:func:`watch_parent`).
-
-    >>> list(ends_with_parent())
-    ['INNERLOOP_PARENT']
-    """
+    """Environment of a child that shall not outlive this process, however it ends (:func:`watch_parent`)."""
     return {_PARENT: str(os.getpid())}
 
 
 def watch_parent(every: float = 1.0) -> None:
-    """In a child: ends as after SIGTERM, with a checkpoint, once the process that started it is gone.
-
-    A process that is killed cannot end its children. Does nothing in processes that nobody started so, and on
-    Windows, where a parent's number stays.
-    """
+    """In a child: ends as after SIGTERM, with a checkpoint, once the process that started it is gone."""
+    # a process that is killed cannot end its children; on Windows a parent's number stays
     parent = os.environ.pop(_PARENT, "")  # not for children of this one
     if parent.isdecimal() and os.name == "posix":
-        threading.Thread(target=_end_with, args=(int(parent), every), daemon=True).start()
+        _when_gone(int(parent), every, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def end_with_parent(parent: int, every: float = 1.0) -> None:
-    """In a worker of a pool: ends at once when the process that started it is gone.
-
-    A worker that waits for its next job would wait for ever, and holds what it was forked with: the lock of a
-    run, for one. What it was at work on is lost; a job keeps what it finishes by itself.
-    """
+def end_with_parent(parent: int) -> None:
+    """In a worker of a pool: ends at once when the process that started it is gone."""
+    # it would wait for its next job for ever, and hold what it was forked with: the lock of a run, for one
     if os.name == "posix":
-        threading.Thread(target=_exit_with, args=(parent, every), daemon=True).start()
+        _when_gone(parent, 1.0, lambda: os._exit(1))
 
 
-def _exit_with(parent: int, every: float) -> None:
-    while os.getppid() == parent:
-        time.sleep(every)
-    os._exit(1)
+def _when_gone(parent: int, every: float, end: Callable[[], None]) -> None:
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        end()
 
-
-def _end_with(parent: int, every: float) -> None:
-    while os.getppid() == parent:
-        time.sleep(every)
-    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
-    """The same for processes that a library starts for us, such as those of a pool, while the context lasts.
-
-    >>> with safe_path():
-    ...     os.environ["PYTHONSAFEPATH"]
-    '1'
-    """
+    """The same for processes that a library starts for us (those of a pool), while the context lasts."""
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = "1"
     try:
@@ -104,13 +77,8 @@ def safe_path() -> Iterator[None]:
 
 
 def start_method() -> str:
-    """``fork`` where that is safe, else ``spawn``; what the program itself has set comes first.
-
-    A forked process has everything that its parent has, at once. Forking is not safe with Apple's libraries
-    nor with a GPU in use, and Windows has no fork: there a process is started afresh, which takes seconds.
-    So it is wherever torch would refuse to differentiate in a forked process, whatever was set:
-    :func:`differentiates_when_forked`.
-    """
+    """``fork`` where that is safe, else ``spawn``; what the program itself has set comes first."""
+    # not safe with Apple's libraries nor with a GPU in use, and Windows has no fork
     import multiprocessing
 
     import torch
@@ -125,10 +93,7 @@ def start_method() -> str:
 def new_pool(
     workers: int, begin: Callable[..., None], *given: Any, method: str | None = None
 ) -> ProcessPoolExecutor:
-    """A pool of processes that are started as :func:`start_method` says, and leave interrupts to this one.
-
-    Jobs are submitted to it within :func:`starting_workers`; :func:`end_pool` ends it, or ``shutdown``.
-    """
+    """A pool of processes that are started as :func:`start_method` says, and leave interrupts to this one."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
@@ -138,11 +103,8 @@ def new_pool(
 
 @contextlib.contextmanager
 def starting_workers() -> Iterator[None]:
-    """While processes of a pool may be started: no signal reaches one before it knows what to do with it.
-
-    What is started meanwhile inherits that signals wait, until :func:`_begin` has them wait no more. It also
-    imports nothing from the folder that the user is in.
-    """
+    """While processes of a pool may be started: no signal reaches one before it knows what to do with it."""
+    # what is started meanwhile inherits that signals wait, until _begin has them wait no more
     mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
     with safe_path():
         before = mask(signal.SIG_BLOCK, SIGNALS) if mask else None
@@ -172,13 +134,9 @@ def end_pool(pool: ProcessPoolExecutor) -> None:
 
 @functools.cache
 def differentiates_when_forked() -> bool:
-    """Whether a process that was forked from one that has differentiated may differentiate as well.
-
-    Where autograd knows of a device besides the processor it keeps a thread for it, and refuses to work in
-    processes that were forked after that ("autograd's threading in combination with fork"). Seen in a build
-    for Vulkan, Debian's; expected on a machine with a GPU. Nothing in torch says so beforehand, hence it is
-    tried, in a process that is forked for it.
-    """
+    """Whether a process that was forked from one that has differentiated may differentiate as well."""
+    # where autograd knows of a device besides the processor it refuses to work in forks, and nothing says so
+    # beforehand (seen in Debian's build for Vulkan; expected with a GPU)
     return _in_a_fork(lambda: _differentiates() and _in_a_fork(_differentiates))
 
 

@@ -1,9 +1,7 @@
 """The one exception a user is meant to read, and what a machine does to a program, in a sentence.
 
-Imports no library, so the command can start quickly.
-
 A message may name arguments: "set {clip}=10" with ``names=("clip",)``. It reads as a caller in Python knows
-them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``).
+them; within :func:`spelling`, as a table says (a recipe calls it ``outer.clip``). Imports no library.
 """
 
 from __future__ import annotations
@@ -79,11 +77,7 @@ class NonFiniteError(UserError):
 
 
 def spell(text: str, names: Iterable[str]) -> str:
-    """Text whose ``{name}`` are written as the table in force says, and as they are where it says nothing.
-
-    >>> spell("lower {lr}", ["lr"])
-    'lower lr'
-    """
+    """Text whose ``{name}`` are written as the table in force says, and as they are where it says nothing."""
     table = _TABLE.get()
     for name in names:
         text = text.replace(f"{{{name}}}", table.get(name, name))
@@ -92,14 +86,7 @@ def spell(text: str, names: Iterable[str]) -> str:
 
 @contextmanager
 def spelling(table: Mapping[str, str]) -> Iterator[None]:
-    """Within it, messages call arguments what ``table`` says; errors that leave it keep those words.
-
-    The innermost table is asked first. Also a decorator: ``@spelling(table)``.
-
-    >>> with spelling({"clip": "outer.clip"}):
-    ...     print(UserError("set {clip}=10", names=("clip",)))
-    set outer.clip=10
-    """
+    """Within it, messages call arguments what ``table`` says; errors that leave it keep those words."""
     token = _TABLE.set({**_TABLE.get(), **table})
     try:
         yield
@@ -111,17 +98,7 @@ def spelling(table: Mapping[str, str]) -> Iterator[None]:
 
 
 class Problems:
-    """Gathers the mistakes of a user, so that all of them are told at once instead of one after the other.
-
-    >>> problems = Problems()
-    >>> with problems.collect():
-    ...     raise UserError("model.kind=mpl is unknown: set mlp.")
-    >>> problems.add("outer.lr=0 is too small: set 0.001.")
-    >>> problems.refuse()
-    Traceback (most recent call last):
-    innerloop.core.errors.UserError: model.kind=mpl is unknown: set mlp.
-    outer.lr=0 is too small: set 0.001.
-    """
+    """Gathers the mistakes of a user, so that all of them are told at once instead of one after the other."""
 
     def __init__(self) -> None:
         self._errors: list[UserError] = []
@@ -132,11 +109,7 @@ class Problems:
     @property
     def lines(self) -> list[str]:
         """Every problem once, in the order in which they were met."""
-        return self._lines()
-
-    def _lines(self, *, raw: bool = False) -> list[str]:
-        texts = [error.args[0] if raw else str(error) for error in self._errors]
-        return list(dict.fromkeys(line for text in texts for line in text.splitlines()))
+        return _distinct_lines(map(str, self._errors))
 
     def add(self, *problems: str) -> None:
         """Further problems, in words."""
@@ -144,11 +117,7 @@ class Problems:
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Keeps a user error that is raised inside, and goes on behind the block.
-
-        Any other exception passes through; but where problems are known already it may be their consequence,
-        and they are told in its place.
-        """
+        """Keeps a user error that is raised inside, and goes on behind the block."""
         try:
             yield
         except UserError as error:
@@ -163,23 +132,20 @@ class Problems:
             return
         if len(self._errors) == 1:
             raise self._errors[0]
-        gathered = UserError("\n".join(self._lines(raw=True)), [n for e in self._errors for n in e.names])
+        lines = _distinct_lines(error.args[0] for error in self._errors)
+        gathered = UserError("\n".join(lines), [n for e in self._errors for n in e.names])
         notes = [note for error in self._errors for note in getattr(error, "__notes__", ())]
         for note in dict.fromkeys(notes):
             gathered.add_note(note)
         raise gathered
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A suggestion to append to an error message, or nothing: by shared words, and by spelling.
+def _distinct_lines(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(line for text in texts for line in text.splitlines()))
 
-    >>> did_you_mean("step", ["steps", "lr"])
-    " (did you mean 'steps'?)"
-    >>> did_you_mean("mini-protonet", ["omniglot-protonet", "mini-imagenet-protonet"])
-    " (did you mean 'mini-imagenet-protonet'?)"
-    >>> did_you_mean("zebra", ["steps"])
-    ''
-    """
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A suggestion to append to an error message, or nothing: by shared words, and by spelling."""
     likeness = {name: _likeness(word, name) for name in known}
     best = max(likeness, key=lambda name: likeness[name], default="")
     return f" (did you mean '{best}'?)" if likeness.get(best, 0) >= _ALIKE else ""
@@ -197,13 +163,7 @@ def _likeness(typed: str, name: str) -> float:
 
 
 def fault_message(error: BaseException) -> str | None:
-    """A sentence with the fix, if the machine or the file system is the reason; None for all other errors.
-
-    >>> fault_message(OSError(errno.ENOSPC, "No space left on device", "runs/a"))
-    'runs/a: the disk is full: free some space, or write to another disk.'
-    >>> fault_message(KeyError("a")) is None
-    True
-    """
+    """A sentence with the fix, if the machine or the file system is the reason; None for all other errors."""
     if isinstance(error, OSError) and error.errno in _MEANINGS:
         name = error.filename if error.filename is not None else ""
         begin = f"{shorten(printable(name))}: " if name != "" else ""

@@ -17,11 +17,7 @@ from innerloop.core.errors import UserError, fault_message
 
 
 def plain(value: Any) -> Any:
-    """A copy that strict JSON can hold: NaN and infinities become null, paths text, tuples and arrays lists.
-
-    >>> plain({"loss": float("nan"), "shape": (2, 3), 5: Path("a")})
-    {'loss': None, 'shape': [2, 3], '5': 'a'}
-    """
+    """A copy that strict JSON can hold: no NaN, no infinities (null), paths as text, arrays as lists."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -36,13 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def json_line(value: Any, encoding: str = "utf-8") -> str:
-    r"""One line of strict JSON, in characters that ``encoding`` has; others are written as escapes.
-
-    >>> json_line({"step": 3, "loss": float("inf")})
-    '{"step": 3, "loss": null}'
-    >>> json_line("±"), json_line("±", "ascii")
-    ('"±"', '"\\u00b1"')
-    """
+    """One line of strict JSON, in characters that ``encoding`` has; others are written as escapes."""
     return _as_json(plain(value), encoding)
 
 
@@ -104,10 +94,8 @@ def write_json_atomic(path: Path, obj: Any) -> None:
 
 
 def write_json_new(names: Iterable[Path], obj: Any) -> Path:
-    """Write ``obj`` as JSON under the first of some names that is free, and return it; nothing is replaced.
-
-    Two processes that do this at once get two names: the system gives a name once.
-    """
+    """Write ``obj`` as JSON under the first of some names that is free, and return it; replaces nothing."""
+    # two processes that do this at once get two names: the system gives a name once
     text = _as_json(plain(obj), indent=2) + "\n"
     for path in names:
         if path.exists():
@@ -194,10 +182,7 @@ def umask() -> int:
 
 
 def try_lock(handle: int) -> bool:
-    """Takes the lock of an open file, if nobody has it; it is held until the file is closed.
-
-    Disks without locks give it to everybody.
-    """
+    """Takes the lock of an open file, if nobody has it; it is held until the file is closed."""
     try:
         import fcntl
     except ImportError:

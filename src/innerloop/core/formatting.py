@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Callable
 from itertools import pairwise
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -17,11 +18,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def score_text(name: str, mean: float | None, ci95: float | None) -> str:
-    """A score with its interval.
-
-    >>> score_text("accuracy", 0.468, 0.009), score_text("mse", 0.1234, None)
-    ('accuracy 46.8 ± 0.9 %', 'mse 0.1234')
-    """
+    """A score with its interval."""
     if mean is None or not math.isfinite(mean):
         return f"{name} is not finite"
     if ci95 is not None and not math.isfinite(ci95):
@@ -32,11 +29,7 @@ def score_text(name: str, mean: float | None, ci95: float | None) -> str:
 
 
 def difference_text(name: str, mean: float, ci95: float | None) -> str:
-    """A difference of two scores with its interval, in the unit of the scores.
-
-    >>> difference_text("accuracy", -0.0528, 0.0071), difference_text("mse", 0.25, 0.1)
-    ('-5.3 ± 0.7 points', '+0.25 ± 0.1')
-    """
+    """A difference of two scores with its interval, in the unit of the scores."""
     known = ci95 is not None and math.isfinite(ci95)
     if name == "accuracy":
         return f"{100 * mean:+.1f}" + (f" ± {100 * (ci95 or 0):.1f}" if known else "") + " points"
@@ -44,11 +37,7 @@ def difference_text(name: str, mean: float, ci95: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the two units that matter; below ten seconds with a decimal, unless it is whole.
-
-    >>> duration(0.42), duration(7), duration(75), duration(3 * 3600 + 120), duration(200_000)
-    ('0.4 s', '7 s', '1 min 15 s', '3 h 2 min', '2 d 7 h')
-    """
+    """A length of time in the two units that matter; below ten seconds with a decimal, unless it is whole."""
     whole = round(seconds)
     if seconds < 10 and seconds != whole:
         return f"{seconds:.1f} s"
@@ -61,11 +50,7 @@ def duration(seconds: float) -> str:
 
 
 def parse_duration(text: str) -> float | None:
-    """The seconds in a length of time as it is typed: 90s, 30m, 1.5h, 1h30m; None if it is none.
-
-    >>> [parse_duration(text) for text in ("30m", "1h30m", "1.5h", "90", "soon")]
-    [1800.0, 5400.0, 5400.0, 90.0, None]
-    """
+    """The seconds in a length of time as it is typed: 90s, 30m, 1.5h, 1h30m; None if it is none."""
     text = text.replace(" ", "").lower()
     parts = re.findall(r"(\d+(?:\.\d+)?)(min|[smhd]?)", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
@@ -74,48 +59,29 @@ def parse_duration(text: str) -> float | None:
 
 
 def visible_text(text: object, most: int | None = None) -> str:
-    r"""Text of any origin as a terminal or a page may show it: escapes for what would steer them.
-
-    >>> visible_text("a\x1b[2J\u202eb"), visible_text("x" * 50, 9)
-    ('a\\x1b[2J\\u202eb', 'xxxx…xxxx')
-    """
+    """Text of any origin as a terminal or a page may show it: escapes for what would steer them."""
     words = str(text) if most is None else shorten(str(text), most)
-    if words.isprintable():
-        return words
-    return "".join(
-        c.encode("unicode_escape", "surrogatepass").decode()
-        if unicodedata.category(c) in _STEERING and c not in _HARMLESS
-        else c
-        for c in words
-    )
+    return _escaped(words, lambda c: unicodedata.category(c) in _STEERING and c not in _HARMLESS)
 
 
 def table_cell(value: object) -> object:
-    """A cell of a CSV file: text that a spreadsheet would take for a formula gets a quote before it.
-
-    >>> table_cell("=cmd()"), table_cell(-0.5), table_cell("a-b")
-    ("'=cmd()", -0.5, 'a-b')
-    """
+    """A cell of a CSV file: text that a spreadsheet would take for a formula gets a quote before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def shorten(text: str, most: int = _LONGEST) -> str:
-    """Text of any length in a message.
-
-    >>> shorten("a" * 500, 10)
-    'aaaaa…aaaa'
-    """
+    """Text of any length in a message."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}…{text[len(text) - (most - half - 1) :]}"
 
 
 def printable(name: object) -> str:
-    r"""A name with what no terminal can show, or what would steer it, written as an escape.
-
-    >>> printable("a" + chr(0xDCFF)), printable(b"b")
-    ('a\\udcff', 'b')
-    """
+    """A name with what no terminal can show, or what would steer it, written as an escape."""
     text = name.decode(errors="surrogateescape") if isinstance(name, bytes) else str(name)
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
+    return _escaped(text, lambda c: not c.isprintable())
+
+
+def _escaped(text: str, steers: Callable[[str], bool]) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape", "surrogatepass").decode() if steers(c) else c for c in text)

@@ -1,9 +1,4 @@
-"""Objects by name: the one step from a name to code, and the token that it asks for.
-
-Importing a module runs it, so text alone never decides what is imported: :func:`load_object` takes a
-:class:`Trusted` name and refuses any other. Names from files become one in :func:`check_trust` only, which
-asks whether the user trusts the file.
-"""
+"""The one step from a name to code: importing runs a module, so text alone never decides what is imported."""
 
 from __future__ import annotations
 
@@ -42,17 +37,8 @@ class UntrustedCodeError(UserError):
 
 
 def foreign_parts(kind: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """What of a network's name (``kind``) and settings would import code or read files; nothing if empty.
-
-    A plain ``timm:`` name with numbers and truth values as settings is one of timm's own models. Text and
-    tables among them may be files and addresses of weights, which older versions of timm unpickle. An ``hf:``
-    name is a folder that is read, or a download.
-
-    >>> foreign_parts("timm:resnet18", {"pretrained": True})
-    {}
-    >>> foreign_parts("timm:resnet18", {"checkpoint_path": "a.pth"})
-    {'settings.checkpoint_path': 'a.pth'}
-    """
+    """What of a network's name (``kind``) and settings would import code or read files; nothing if empty."""
+    # text and tables among settings may be files and addresses of weights, which older timm unpickles
     if kind.startswith("timm:"):
         texts = {f"settings.{key}": str(v) for key, v in settings.items() if not _is_number(v)}
         return texts if _PLAIN_TIMM.fullmatch(kind) else {"kind": kind, **texts}
@@ -82,14 +68,8 @@ def _is_number(value: Any) -> bool:
 
 
 def load_object(path: str) -> Any:
-    """The object at ``package.module:name``, with an error that says which part is wrong.
-
-    The current folder is searched only if it is on Python's path: a file there that is called like a module
-    of a library would otherwise take its place. The error says how to put it there.
-
-    >>> load_object(Trusted("math:sqrt"))(9.0)
-    3.0
-    """
+    """The object at ``package.module:name``, with an error that says which part is wrong."""
+    # the current folder is searched only if it is on Python's path, or its files could replace a library's
     if not isinstance(path, Trusted):
         raise UntrustedCodeError("a plain string", printable(path))
     module, _, attribute = path.partition(":")

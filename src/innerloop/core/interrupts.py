@@ -17,12 +17,8 @@ AGAIN, OFTEN = 0.05, 100
 
 
 def interrupt_on_signals() -> None:
-    """Ctrl-C and SIGTERM (a scheduler, a shutdown) raise KeyboardInterrupt, so that a run saves a checkpoint.
-
-    Not while a module is imported: the C code of some libraries makes an ImportError of it. The signal is
-    then repeated until the import is over. Outside the main thread, where Python delivers no signals, nothing
-    is done; nor is a handler replaced that somebody has set for Ctrl-C.
-    """
+    """Ctrl-C and SIGTERM (a scheduler, a shutdown) raise KeyboardInterrupt: a run saves a checkpoint."""
+    # not during an import, where C code of some libraries makes an ImportError of it: then once more, later
     waited: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -59,15 +55,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 @contextmanager
 def defer_interrupts() -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C and SIGTERM wait until the yielded function is called, which then raises KeyboardInterrupt.
-
-    Call it between steps: a step is then never half done when the interrupt comes, and a checkpoint can be
-    saved. A second interrupt does not wait. One that still waits at the end of the block is raised there.
-    Outside the main thread, where Python delivers no signals, nothing is held.
-
-    >>> with defer_interrupts() as check:
-    ...     check()
-    """
+    """Ctrl-C and SIGTERM wait until the yielded function is called, which then raises KeyboardInterrupt."""
     arrived: list[int] = []
 
     def hold(number: int, _frame: object) -> None:

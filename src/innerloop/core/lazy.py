@@ -23,16 +23,8 @@ def _package_class(hidden: Set[str]) -> type[ModuleType]:
 def lazy(
     package: str, homes: Mapping[str, str], rooms: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package whose names live in other modules.
-
-    A package's ``__init__.py`` imports the names under ``if TYPE_CHECKING`` for type checkers, and says
-    ``__getattr__, __dir__ = lazy(__name__, {"package.module": "name"})`` under ``else``: a type checker would
-    take ``__getattr__`` for any name that there is not. A test holds that both list the same names.
-
-    >>> load, _ = lazy("shapes", {"math": "pi tau", "cmath": "phase"})
-    >>> load("pi")
-    3.141592653589793
-    """
+    """``__getattr__`` and ``__dir__`` of a package whose names live in other modules: ``{module: names}``."""
+    # under ``else`` of ``if TYPE_CHECKING``: a type checker would take __getattr__ for any name there is not
     home_of = {name: home for home, names in homes.items() for name in names.split()}
     inside = rooms.split()
     hidden = {name for name, home in home_of.items() if home == f"{package}.{name}"}

@@ -158,26 +158,13 @@ def is_classification(loss: Loss) -> bool:
 
 
 def score(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """What evaluation reports of one task: accuracy for labels, mean squared error (no ½) otherwise.
-
-    >>> import torch
-    >>> score(LOSSES["cross-entropy"], torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]))
-    tensor(0.5000)
-    """
+    """What evaluation reports of one task: accuracy for labels, mean squared error (no ½) otherwise."""
     return accuracy(outputs, targets) if is_classification(loss) else _mse(outputs, targets)
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Share of rows of ``(…, n, classes)`` whose largest output is the label ``(…, n)``.
-
-    It is nan where a row has no largest output, being nan or infinite: ``argmax`` would call that class 0.
-    Minus infinity is an answer (a class that cannot be), unless the whole row is.
-
-    >>> accuracy(torch.tensor([[2.0, -torch.inf], [0.0, 1.0]]), torch.tensor([0, 0]))
-    tensor(0.5000)
-    >>> accuracy(torch.tensor([[2.0, torch.nan], [0.0, 1.0]]), torch.tensor([0, 0]))
-    tensor(nan)
-    """
+    """Share of rows of ``(…, n, classes)`` whose largest output is the label ``(…, n)``."""
+    # nan where an output is nan or infinite, which argmax would call class 0; minus infinity is an answer
     share = (outputs.argmax(-1) == labels).to(outputs.dtype).mean(-1)
     return torch.where(outputs.amax(-1).isfinite().all(-1), share, torch.nan)
 

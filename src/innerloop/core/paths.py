@@ -10,11 +10,7 @@ from innerloop.core.errors import UserError
 
 
 def user_path(text: str | Path) -> Path:
-    """A path as a user typed it, with ``~`` and ``~name`` as the shell means them.
-
-    >>> user_path("a/b").as_posix()
-    'a/b'
-    """
+    """A path as a user typed it, with ``~`` and ``~name`` as the shell means them."""
     if "\0" in str(text):
         raise UserError("a path holds a zero byte, which no file can have: leave it out.")
     try:

@@ -24,11 +24,7 @@ _S30, _S27, _S31, _S12 = (np.uint64(n) for n in (30, 27, 31, 12))
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
-    """A 63-bit seed for a named purpose, the same on every machine.
-
-    >>> derive_seed(0, "init") == derive_seed(0, "init"), derive_seed(0, "init") == derive_seed(1, "init")
-    (True, False)
-    """
+    """A 63-bit seed for a named purpose, the same on every machine."""
     text = "/".join([str(seed), *map(str, names)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
@@ -49,15 +45,8 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def hashed_bits(
     key: int, index: NDArray[np.int64], count: int, first: NDArray[np.int64] | None = None
 ) -> NDArray[np.uint64]:
-    """``count`` random 64-bit words for every index: shape ``(len(index), count)``.
-
-    Every index has one endless row of words. With ``first``, of shape ``(len(index), parts)``, pieces of it
-    are given instead, each ``count`` words from that place on: shape ``(len(index), parts, count)``.
-
-    >>> row = hashed_bits(7, np.array([3]), 5)
-    >>> bool((hashed_bits(7, np.array([3]), 2, np.array([[0, 3]])) == row[:, [[0, 1], [3, 4]]]).all())
-    True
-    """
+    """``count`` random 64-bit words for every index: shape ``(len(index), count)``."""
+    # with ``first``, (len(index), parts): pieces of that row from there on, (len(index), parts, count)
     with np.errstate(over="ignore"):
         stream = _mix(np.uint64(key) + index.astype(np.uint64) * _GOLDEN)
         position = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN

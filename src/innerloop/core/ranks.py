@@ -1,8 +1,4 @@
-"""Which of several processes this one is, read from the environment. Imports no library.
-
-``torchrun`` sets ``RANK``, ``WORLD_SIZE`` and an address to meet at; processes that ``run.ranks`` starts meet
-in a file of their own (:data:`STORE`).
-"""
+"""Which of several processes this one is, read from the environment. Imports no library."""
 
 from __future__ import annotations
 
@@ -43,16 +39,7 @@ class Rank(NamedTuple):
 
 
 def take_rank(environment: MutableMapping[str, str] | None = None) -> Rank | None:
-    """This process's rank, taken out of the environment: processes that it starts are no ranks.
-
-    None where it is alone.
-
-    >>> given = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    >>> take_rank(given).rank, "RANK" in given
-    (1, False)
-    >>> take_rank({"RANK": "0", "WORLD_SIZE": "1", STORE: "file"}) is None
-    True
-    """
+    """This process's rank, taken out of the environment: processes that it starts are no ranks."""
     variables = os.environ if environment is None else environment
     taken = {name: variables.pop(name, "") for name in _OURS}
     meets = taken[STORE] or variables.get("MASTER_PORT")

@@ -19,27 +19,23 @@ def available_cores() -> int:
 
 
 def divide_cores(among: int) -> None:
-    """Says that this many processes share this machine's cores evenly, this one among them.
-
-    >>> before = available_cores()
-    >>> divide_cores(before)
-    >>> available_cores()
-    1
-    >>> divide_cores(1)
-    >>> available_cores() == before
-    True
-    """
+    """Says that this many processes share this machine's cores evenly, this one among them."""
     global _sharing
     _sharing = among
 
 
-def keep_freed_memory() -> bool:
-    """Lets a worker process keep the memory that it frees, for its next task, instead of returning it.
+def process_fields(pid: int) -> list[str] | None:
+    """What Linux says of a process behind its name (``/proc/PID/stat``, fields 3 on); None if nothing."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()  # a name may hold spaces and brackets
+    except (OSError, ValueError):
+        return None
 
-    A kernel of a supernet holds hundreds of megabytes for a second. Getting fresh pages from the system costs
-    up to a fifth of its time. For processes of our own that do such work over and over; the memory is
-    returned when they end.
-    """
+
+def keep_freed_memory() -> bool:
+    """Lets a worker process keep the memory that it frees, for its next task, instead of returning it."""
+    # fresh pages from the system cost up to a fifth of the time of a supernet's kernel
     import ctypes  # here: every command imports this module
 
     try:

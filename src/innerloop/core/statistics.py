@@ -22,14 +22,7 @@ class Interval(NamedTuple):
 
 
 def t_quantile_975(df: int) -> float:
-    """The 97.5 % quantile of Student's t with ``df`` degrees of freedom.
-
-    Hill's (1970) expansion around the normal quantile, with exact values where it is weak; absolute error
-    below 1e-4 for every ``df``.
-
-    >>> round(t_quantile_975(1), 3), round(t_quantile_975(4), 3), round(t_quantile_975(599), 3)
-    (12.706, 2.776, 1.964)
-    """
+    """The 97.5 % quantile of Student's t by Hill's (1970) expansion; off by less than 1e-4."""
     exact = {1: 12.706205, 2: 4.302653, 3: 3.182446, 4: 2.776445, 5: 2.570582, 6: 2.446912, 7: 2.364624}
     if df in exact:
         return exact[df]

@@ -11,11 +11,8 @@ from innerloop.core.formatting import visible_text
 
 
 def tell(text: str, stream: IO[str] | None = None) -> bool:
-    """Writes a line to standard error, or to ``stream``; gives whether it could be written.
-
-    What would steer a terminal is escaped. ``innerloop train … 2>&1 | head`` closes the pipe after ten
-    lines, and training goes on.
-    """
+    """Writes a line to standard error, or to ``stream``; gives whether it could be written."""
+    # ``innerloop train … 2>&1 | head`` closes the pipe after ten lines, and training goes on
     where = sys.stderr if stream is None else stream
     try:
         where.write(visible_text(text).rstrip("\n") + "\n")
@@ -36,10 +33,8 @@ def silence(stream: IO[str] | None) -> None:
 
 
 def open_standard_streams() -> None:
-    """Gives a process that was started with closed standard streams open ones, which lead nowhere.
-
-    Otherwise the next file that it opens becomes its standard output, and what is printed ends up in it.
-    """
+    """Gives a process that was started with closed standard streams open ones, which lead nowhere."""
+    # else the next file that it opens becomes its standard output, and what is printed ends up in it
     for number in range(3):
         try:
             os.fstat(number)

@@ -24,11 +24,7 @@ def forget_pools() -> None:
 
 
 def map_in_threads(fn: Callable[[A], B], items: Iterable[A], threads: int) -> list[B]:
-    """``fn`` over ``items`` in parallel; results in the order of the items, whichever finished first.
-
-    >>> map_in_threads(lambda i: i * i, range(3), threads=2)
-    [0, 1, 4]
-    """
+    """``fn`` over ``items`` in parallel; results in the order of the items, whichever finished first."""
     grad = torch.is_grad_enabled()  # thread-local in torch: hand it on
 
     def run(item: A) -> B:

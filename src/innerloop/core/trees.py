@@ -11,20 +11,12 @@ from innerloop.core.types import Params
 
 
 def tree_map(fn: Callable[..., Tensor], first: Mapping[str, Tensor], *rest: Mapping[str, Tensor]) -> Params:
-    """``fn`` applied name by name.
-
-    >>> tree_map(torch.add, {"a": torch.ones(1)}, {"a": torch.ones(1)})
-    {'a': tensor([2.])}
-    """
+    """``fn`` applied name by name."""
     return {name: fn(value, *(other[name] for other in rest)) for name, value in first.items()}
 
 
 def add_scaled(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float | Tensor) -> Params:
-    """``a + scale · b`` on the names of ``b``; other entries of ``a`` pass through.
-
-    >>> add_scaled({"a": torch.ones(1), "b": torch.ones(1)}, {"b": torch.ones(1)}, -0.5)
-    {'a': tensor([1.]), 'b': tensor([0.5000])}
-    """
+    """``a + scale · b`` on the names of ``b``; other entries of ``a`` pass through."""
     return {**a, **{name: a[name] + scale * value for name, value in b.items()}}
 
 
@@ -60,11 +52,7 @@ def dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
 
 
 def global_norm(tree: Mapping[str, Tensor]) -> Tensor:
-    """The Euclidean norm over all entries.
-
-    >>> global_norm({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])})
-    tensor(5.)
-    """
+    """The Euclidean norm over all entries."""
     return torch.nn.utils.get_total_norm(list(tree.values())) if tree else torch.zeros(())
 
 
@@ -74,9 +62,5 @@ def count(tree: Mapping[str, Tensor]) -> int:
 
 
 def first_not_finite(tree: Mapping[str, Tensor]) -> str | None:
-    """The name of the first tensor with an entry that is not finite; None if there is none.
-
-    >>> first_not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, float("nan")])})
-    'b'
-    """
+    """The name of the first tensor with an entry that is not finite; None if there is none."""
     return next((name for name, value in tree.items() if not bool(torch.isfinite(value).all())), None)

@@ -145,11 +145,7 @@ def _fill(
 
 
 def as_bytes(pictures: NDArray[Any]) -> NDArray[np.uint8]:
-    """Floats between 0 and 1 as 0…255; uint8 as it is.
-
-    >>> as_bytes(np.array([0.0, 0.5, 1.0])).tolist()
-    [0, 128, 255]
-    """
+    """Floats between 0 and 1 as 0…255; uint8 as it is."""
     if pictures.dtype == np.uint8:
         return pictures
     if pictures.dtype == np.bool_:
@@ -277,11 +273,8 @@ _NAMES: Final = ("class_names", "names", "classes")
 
 
 def npz_layout(path: Path) -> Layout:
-    """Pictures and labels of an .npz file.
-
-    The pictures are called images, X, x or data, the labels labels, y or targets; names (or class_names) and
-    groups are optional. Pictures of shape (classes, drawings, H, W) with names need no labels.
-    """
+    """Pictures (images, X, x, data) and labels (labels, y, targets) of an .npz file; names and groups."""
+    # pictures of shape (classes, drawings, H, W) with names need no labels
     table, every = _open_npz(path)
     images = _first(table, _IMAGES)
     labels, names = _first(table, _LABELS), _first(table, _NAMES)

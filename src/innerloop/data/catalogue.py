@@ -60,17 +60,16 @@ class ClassList(NamedTuple):
 
 @cache
 def catalogue() -> dict[str, CatalogueEntry]:
-    """Every dataset that can be fetched or adopted by name: those of the files in ``shipped``.
-
-    >>> catalogue()["omniglot"].classes
-    1623
-    """
+    """Every dataset that can be fetched or adopted by name: those of the files in ``shipped``."""
     rows = {
         name: {**row, "class_list": Path(file.name).stem}
         for file in files("innerloop.data").joinpath("shipped").iterdir()
         for name, row in json.loads(file.read_text(encoding="utf-8"))["datasets"].items()
     }
-    return {name: _entry(name, row) for name, row in sorted(rows.items())}
+    for row in rows.values():
+        row["archives"] = tuple(PublishedArchive(**archive) for archive in row["archives"])
+        row["shape"] = tuple(row["shape"])
+    return {name: CatalogueEntry(name=name, **row) for name, row in sorted(rows.items())}
 
 
 def find_entry(name: str) -> CatalogueEntry:
@@ -85,12 +84,9 @@ def find_entry(name: str) -> CatalogueEntry:
 
 @cache
 def class_list(name: str) -> ClassList:
-    """Classes and splits as published.
-
-    >>> [len(names) for names in class_list("cifar100").splits["fc100"].values()]
-    [60, 20, 20]
-    """
-    table = _shipped(name)
+    """Classes and splits as published."""
+    file = files("innerloop.data").joinpath("shipped", f"{name}.json")
+    table: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return ClassList(
         tuple(table["classes"]),
         tuple(table["groups"]) if table.get("groups") else None,
@@ -119,18 +115,3 @@ def published_splits(entry: CatalogueEntry, which: str | None = None) -> dict[st
         part: np.array(sorted(number[name] for name in names), dtype=np.int64)
         for part, names in classes.splits[split].items()
     }
-
-
-def _entry(name: str, row: dict[str, Any]) -> CatalogueEntry:
-    known = {
-        **row,
-        "archives": tuple(PublishedArchive(**archive) for archive in row["archives"]),
-        "shape": tuple(row["shape"]),
-    }
-    return CatalogueEntry(name=name, **known)
-
-
-def _shipped(name: str) -> dict[str, Any]:
-    text = files("innerloop.data").joinpath("shipped", f"{name}.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table

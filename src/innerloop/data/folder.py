@@ -1,7 +1,4 @@
-"""A folder of one's own pictures: one folder per class, perhaps inside folders of groups or splits.
-
-Every picture's head is read before any is converted: what cannot be read, and what is there twice.
-"""
+"""A folder of one's own pictures: one folder per class, perhaps inside folders of groups or splits."""
 
 from __future__ import annotations
 
@@ -213,11 +210,8 @@ Bad = list[tuple[str, str]]
 
 
 def read_heads(root: Path, paths: Sequence[str], on_bad: OnBad) -> tuple[dict[str, Head], Bad]:
-    """Size and mode of every readable picture, and what cannot be read.
-
-    Heads show most of what is wrong. Where files may be skipped, or something is wrong anyway, every picture
-    is decoded: all that is wrong is reported at once.
-    """
+    """Size and mode of every readable picture, and what cannot be read."""
+    # heads show most of what is wrong; all is decoded if something is, so that everything is told at once
     heads, bad = _heads(root, paths, on_bad == "skip")
     if bad and on_bad == "refuse":
         heads, bad = _heads(root, paths, True)
@@ -271,10 +265,7 @@ def unreadable(bad: Sequence[tuple[str, str]]) -> UserError:
 
 
 def shared_pictures(files: Iterable[tuple[Path, Any]]) -> list[list[int]]:
-    """Places of files that hold the same bytes and have different labels, together.
-
-    Only files of equal length are read.
-    """
+    """Places of files that hold the same bytes and have different labels, together."""
     listed = list(files)
     by_size = _grouped({place: _length(path) for place, (path, _) in enumerate(listed)})
     alike = [places for size, places in by_size.items() if size and _labels(listed, places) > 1]

@@ -116,11 +116,7 @@ def by_class(root: Path, paths: Sequence[str]) -> dict[str, list[str]]:
 
 
 def class_names(labels: Sequence[str], root: Path) -> tuple[list[str], Splits | None]:
-    """Class names, and the splits where the outermost folders are called train, val and test.
-
-    >>> class_names(["train/cat", "test/owl"], Path("pets"))
-    (['cat', 'owl'], {'train': (0,), 'test': (1,)})
-    """
+    """Class names, and the splits where the outermost folders are called train, val and test."""
     names = list(labels)
     if len(names) > 1 and all("/" in name for name in names):
         shorter, tails = zip(*(name.rsplit("/", 1) for name in names), strict=True)
@@ -145,10 +141,7 @@ def class_names(labels: Sequence[str], root: Path) -> tuple[list[str], Splits | 
 
 
 def _check_depth(names: Sequence[str], root: Path) -> None:
-    """Classes lie in the folder itself, or all of them in folders of groups.
-
-    What is deeper is not guessed.
-    """
+    """Classes lie in the folder itself, or all of them in folders of groups."""
     deep, flat = max(names, key=_depth), min(names, key=_depth)
     if _depth(deep) != _depth(flat):
         raise UserError(
@@ -168,11 +161,7 @@ def _depth(name: str) -> int:
 
 
 def groups_of(names: Sequence[str]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
-    """The folder above each class, where every class has one.
-
-    >>> groups_of(["greek/alpha", "greek/beta", "latin/a"])
-    ((0, 0, 1), ('greek', 'latin'))
-    """
+    """The folder above each class, where every class has one."""
     if not all("/" in name for name in names):
         return None, ()
     of = [name.rpartition("/")[0] for name in names]

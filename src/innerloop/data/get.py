@@ -47,10 +47,7 @@ def get(
     options: FolderOptions | None = None,
     progress: Progress = silent,
 ) -> GetResult:
-    """Make a dataset ready: download the publisher's archives, or adopt local ones.
-
-    A name that is not in the catalogue may be given to a folder or .npz file of one's own.
-    """
+    """Make a dataset ready: download the publisher's archives, or adopt local ones."""
     if name == EMBEDDED:
         return GetResult(_embedded(), already=True)
     entry = catalogue().get(name)

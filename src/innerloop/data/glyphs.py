@@ -1,9 +1,7 @@
 """Embedded pictures: handwriting-like alphabets drawn by our own strokes, so that nothing need be downloaded.
 
-An *alphabet* has a few strokes of its own (curves with a common slant and roundness) and puts them together
-on a common grid; its characters share strokes, so telling two characters of one alphabet apart is harder
-than telling characters of different alphabets apart, as in Omniglot. A *drawing* of a character wobbles the
-strokes, and turns, shears, scales and shifts the whole.
+An *alphabet* puts a few strokes of its own together on a common grid; its characters share strokes, so they
+are harder to tell apart than those of different alphabets, as in Omniglot. A *drawing* wobbles the strokes.
 """
 
 from __future__ import annotations

@@ -213,17 +213,27 @@ def survey(
     path = user_path(name)
     known = name == EMBEDDED or name in catalogue() or own_store(name) is not None
     if known or not path.is_dir():
-        seen = _of_source(open_source(name, splits=splits, split_file=split_file))
+        source = open_source(name, splits=splits, split_file=split_file)
+        names: Sequence[str] = source.class_names
+        counts, divided = source.counts.tolist(), False
+        groups = None if source.groups is None else [source.group_names[group] for group in source.groups]
+        parts: Mapping[str, Sequence[int]] = {part: c.tolist() for part, c in source.splits.items()}
+        _, side, _, channels = source.images.shape
+        grey = channels == 1
     else:
         options = FolderOptions(on_bad=on_bad, leave_out=leave_out)
         classes = _classes_of(path, options, fingerprint(path, scan(path)))
-        seen = _of_folder(classes, _given(classes, splits, split_file))
-    parts = seen.parts
+        names, counts = classes.names, [len(paths) for paths in classes.members]
+        group_of, group_names = groups_of(names)
+        groups = None if group_of is None else [group_names[group] for group in group_of]
+        given = _given(classes, splits, split_file)
+        parts, divided = given or divide(names), given is None
+        side = max(SMALLEST, min(LARGEST, classes.side or classes.shorter))
+        grey = classes.grey
     if not parts.get("validation") and len(parts.get("train", ())) > 1:
-        parts = {**parts, **hold_out(parts["train"], seen.names, seen.groups)}
-    named = {part: [seen.names[c] for c in numbers] for part, numbers in parts.items()}
-    counts = dict(zip(seen.names, seen.counts, strict=True))
-    return Survey(name, counts, named, seen.side, seen.grey, seen.divided)
+        parts = {**parts, **hold_out(parts["train"], names, groups)}
+    named = {part: [names[c] for c in numbers] for part, numbers in parts.items()}
+    return Survey(name, dict(zip(names, counts, strict=True)), named, side, grey, divided)
 
 
 @functools.lru_cache(maxsize=2)
@@ -231,45 +241,6 @@ def _classes_of(root: Path, options: FolderOptions, holds: str) -> FolderClasses
     """The classes of a folder; a command asks several times. ``holds`` is another when the folder changes."""
     del holds
     return classes_in(root, scan(root), options)
-
-
-class _ClassNumbers(NamedTuple):
-    """As :class:`Survey`, with numbers of classes, and the name of the group of every class."""
-
-    names: Sequence[str]
-    counts: Sequence[int]
-    parts: Mapping[str, Sequence[int]]
-    groups: Sequence[str] | None
-    side: int
-    grey: bool
-    divided: bool
-
-
-def _of_source(source: ImageSource) -> _ClassNumbers:
-    groups = None if source.groups is None else [source.group_names[group] for group in source.groups]
-    parts = {part: numbers.tolist() for part, numbers in source.splits.items()}
-    _, side, _, channels = source.images.shape
-    return _ClassNumbers(
-        source.class_names, source.counts.tolist(), parts, groups, side, channels == 1, False
-    )
-
-
-def _of_folder(classes: FolderClasses, given: Splits | None) -> _ClassNumbers:
-    groups, names = groups_of(classes.names)
-    return _ClassNumbers(
-        classes.names,
-        [len(paths) for paths in classes.members],
-        given or divide(classes.names),
-        None if groups is None else [names[group] for group in groups],
-        _side(classes),
-        classes.grey,
-        given is None,
-    )
-
-
-def _side(classes: FolderClasses) -> int:
-    """Of all pictures, else of one in the middle by size, within bounds."""
-    return max(SMALLEST, min(LARGEST, classes.side or classes.shorter))
 
 
 def _given(classes: FolderClasses, splits: str | None, split_file: str | None) -> Splits | None:

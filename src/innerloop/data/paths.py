@@ -22,9 +22,5 @@ def cache_folder() -> Path:
 
 
 def is_name(name: str) -> bool:
-    """Whether a word may name a dataset of one's own; paths may not.
-
-    >>> is_name("my-birds"), is_name("../birds"), is_name("cache")
-    (True, False, False)
-    """
+    """Whether a word may name a dataset of one's own; paths may not."""
     return re.fullmatch(r"\w[\w.-]*", name) is not None and name != "cache"

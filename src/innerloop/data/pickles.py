@@ -1,10 +1,7 @@
 """Publishers' pickles without running them.
 
-A pickle is a program. Here it may build lists, tuples, dicts, strings, bytes, numbers and arrays of plain
-numbers or text; it may call nothing else. Not even numpy's own reconstructors are called: a forged dtype
-could make them read raw bytes as pointers. What they would have received is kept, and the array is made from
-its bytes.
-Both of numpy's module names (``numpy.core`` and, since 2.0, ``numpy._core``) are understood.
+A pickle is a program. Here it may build plain data and call nothing, not even numpy's own reconstructors: a
+forged dtype could make them read raw bytes as pointers. Arrays are made from the bytes that those would get.
 """
 
 from __future__ import annotations
@@ -27,10 +24,7 @@ class ForbiddenGlobalError(pickle.UnpicklingError):
 
 
 def load_pickle(file: IO[bytes], name: str) -> Any:
-    """Read a pickle made of plain data.
-
-    Python 2's strings come back as bytes; ``text`` makes either readable.
-    """
+    """Read a pickle made of plain data; Python 2's strings come back as bytes, which ``text`` reads."""
     try:
         return _finished(_PlainUnpickler(file, encoding="bytes").load())
     except ForbiddenGlobalError as error:
@@ -47,11 +41,7 @@ def load_pickle(file: IO[bytes], name: str) -> Any:
 
 
 def text(value: Any) -> str:
-    """Text of either Python: bytes from Python 2, strings from Python 3.
-
-    >>> text(b"whale"), text("whale"), text(7)
-    ('whale', 'whale', '7')
-    """
+    """Text of either Python: bytes from Python 2, strings from Python 3."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
@@ -117,6 +107,7 @@ def _empty_bytes() -> bytes:
     return b""
 
 
+# numpy's modules are called numpy.core and, since 2.0, numpy._core
 _KNOWN: Final[dict[tuple[str, str], Any]] = {
     ("numpy", "dtype"): _Dtype,
     ("numpy", "ndarray"): _ArrayType,

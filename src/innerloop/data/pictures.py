@@ -43,33 +43,19 @@ class BadPictureError(Exception):
 
 
 def is_picture(name: str) -> bool:
-    """Whether a file name ends like a picture's, and is not one of the files systems leave behind.
-
-    >>> is_picture("a/b.JPEG"), is_picture("a/Thumbs.db"), is_picture("__MACOSX/._b.jpg")
-    (True, False, False)
-    """
+    """Whether a file name ends like a picture's, and is not one of the files systems leave behind."""
     path = Path(name)
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 def is_taken_for_picture(name: str) -> bool:
-    """Whether a file name ends like that of a video, or of a picture that cannot be read here.
-
-    Whoever puts one into the folder of a class should hear of it.
-
-    >>> is_taken_for_picture("cat/a.MOV"), is_taken_for_picture("cat/b.heic"), is_taken_for_picture("b.txt")
-    (True, True, False)
-    """
+    """Whether a file name ends like that of a video, or of a picture that cannot be read here."""
     path = Path(name)
     return path.suffix.lower() in VIDEOS | OF_PHONES and not path.name.startswith(".")
 
 
 def too_large(size: tuple[int, int]) -> str | None:
-    """Why a picture of this width and height is not read; None if it is.
-
-    >>> too_large((800, 600)) is None, too_large((20_000, 20_000))[:25]
-    (True, 'it has 20000×20000 pixels')
-    """
+    """Why a picture of this width and height is not read; None if it is."""
     width, height = size
     if width * height <= MOST_PIXELS:
         return None
@@ -80,11 +66,7 @@ def too_large(size: tuple[int, int]) -> str | None:
 
 
 def open_picture(data: bytes | Path) -> Image.Image:
-    """Decode fully, turn as its EXIF says, and flatten to mode "L" or "RGB".
-
-    Transparent parts become white; 16-bit grey is scaled from 0…65535; of an animation the first
-    frame is taken.
-    """
+    """Decode fully (of an animation the first frame), turn as its EXIF says, and flatten to "L" or "RGB"."""
     try:
         if isinstance(data, Path):
             check_is_file(data)
@@ -170,11 +152,8 @@ def cores() -> int:
 
 
 def in_threads(work: Callable[[A], B], items: Iterable[A], workers: int | None = None) -> Iterator[B]:
-    """``map`` in order over a few threads, with few items under way at a time.
-
-    Pillow lets go of the interpreter's lock while it decodes, so threads suffice, and nothing need be
-    pickled for other processes.
-    """
+    """``map`` in order over a few threads, with few items under way at a time."""
+    # Pillow lets go of the interpreter's lock while it decodes, so threads suffice
     workers = cores() if workers is None else workers
     if workers < 2:
         yield from map(work, items)
@@ -244,28 +223,14 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode(data: bytes) -> Image.Image:
-    """As :func:`innerloop.data.pictures.open_picture`; a giant is refused from its head, not decoded."""
+    """As :func:`open_picture`, of a file that may be empty."""
     if not data:
         raise BadPictureError("the file is empty")
-    try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-            giant = too_large(picture.size)
-    except Image.DecompressionBombError:
-        raise BadPictureError(ENORMOUS) from None
-    except Exception as error:  # heads of damaged files fail in many ways
-        raise BadPictureError(reason_of(error)) from None
-    if giant is not None:
-        raise BadPictureError(giant)
     return open_picture(data)
 
 
 def prepare(picture: Image.Image, how: Preprocessing) -> NDArray[np.uint8]:
-    """(height, width, channels) as :class:`Preprocessing` says, still 8-bit.
-
-    >>> square = Image.new("RGB", (40, 20), (255, 0, 0))
-    >>> prepare(square, Preprocessing((8, 8), "short", crop=(8, 8))).shape
-    (8, 8, 3)
-    """
+    """(height, width, channels) as :class:`Preprocessing` says, still 8-bit."""
     picture = picture.convert("RGB" if how.colour == "rgb" else "L")
     resized = _resized(picture, how)
     array = np.asarray(resized, dtype=np.uint8)
@@ -286,20 +251,12 @@ def _resized(picture: Image.Image, how: Preprocessing) -> Image.Image:
 
 
 def filter_of(name: Resample) -> Image.Resampling:
-    """Pillow's filter of that name.
-
-    >>> filter_of("bicubic") == Image.Resampling.BICUBIC
-    True
-    """
+    """Pillow's filter of that name."""
     return Image.Resampling(RESAMPLES.index(name))
 
 
 def short_side(size: tuple[int, int], short: int) -> Side:
-    """``(height, width)`` when the shorter side of ``(width, height)`` becomes ``short``; rounded down.
-
-    >>> short_side((300, 200), 100)
-    (100, 150)
-    """
+    """``(height, width)`` when the shorter side of ``(width, height)`` becomes ``short``; rounded down."""
     width, height = size
     if width <= height:
         return max(1, int(short * height / width)), short
@@ -315,11 +272,7 @@ def _middle_square(picture: Image.Image, share: float) -> Image.Image:
 
 
 def middle(array: NDArray[np.uint8], crop: Side) -> NDArray[np.uint8]:
-    """The middle of an array (height, width, channels); zeros where it is smaller.
-
-    >>> middle(np.ones((1, 3, 1), np.uint8), (2, 2))[:, :, 0].tolist()
-    [[0, 0], [1, 1]]
-    """
+    """The middle of an array (height, width, channels); zeros where it is smaller."""
     height, width = crop
     top, left = (array.shape[0] - height) // 2, (array.shape[1] - width) // 2
     inside = array[max(0, top) : top + height, max(0, left) : left + width]

@@ -61,11 +61,7 @@ class ImageSource(NamedTuple):
 
 @dataclass(frozen=True)
 class ListedFiles:
-    """File names from a sequence; picklable, unlike a closure.
-
-    >>> ListedFiles(("a.png", "b.png"))(1)
-    'b.png'
-    """
+    """File names from a sequence; picklable, unlike a closure."""
 
     names: Sequence[str]
 
@@ -76,11 +72,7 @@ class ListedFiles:
 
 @dataclass(frozen=True)
 class NumberedFiles:
-    """File names made from the row, for arrays that never were files.
-
-    >>> NumberedFiles("X[{row}]")(3)
-    'X[3]'
-    """
+    """File names made from the row, for arrays that never were files."""
 
     pattern: str
 
@@ -109,14 +101,7 @@ def classes_of(source: ImageSource, split: str) -> NDArray[np.int64]:
 
 
 def only_rows(source: ImageSource, rows: Sequence[int], split: str) -> ImageSource:
-    """Some pictures of a source, in memory; their classes are the only ones, and all in one split.
-
-    >>> pets = ImageSource("pets", np.zeros((6, 1, 1, 1), np.uint8), np.array([0, 2, 4, 6]),
-    ...     ("a", "b", "c"), {}, None, (), NumberedFiles("{row}"), "")
-    >>> few = only_rows(pets, [5, 0, 4], "test")
-    >>> few.class_names, few.starts.tolist(), [few.files(row) for row in range(3)]
-    (('a', 'c'), [0, 1, 3], ['0', '4', '5'])
-    """
+    """Some pictures of a source, in memory; their classes are the only ones, and all in one split."""
     chosen = np.array(sorted(rows), np.int64)
     classes, counts = np.unique(labels(source)[chosen], return_counts=True)
     return source._replace(

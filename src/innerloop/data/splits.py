@@ -28,15 +28,7 @@ _WANTED = 5  # classes to test on, so that tasks have five ways: of few classes 
 
 
 def divide(class_names: Sequence[str]) -> Splits:
-    """60/20/20 % of the classes, chosen by a hash of their names: the same on every machine, in any order.
-
-    Of fewer than 25 classes up to a quarter is held out for each of the two parts, so that up to five can be
-    told apart in a task, and two of six or more. Fewer than three classes cannot be divided, and are one
-    part "all".
-
-    >>> divide(["ant", "bee", "cat", "dog", "eel"])
-    {'train': (0, 3, 4), 'validation': (1,), 'test': (2,)}
-    """
+    """60/20/20 % of the classes, chosen by a hash of their names: the same on every machine, in any order."""
     n = len(class_names)
     if n < 3:
         return {"all": tuple(range(n))}
@@ -47,15 +39,8 @@ def divide(class_names: Sequence[str]) -> Splits:
 
 
 def hold_out(classes: Sequence[int], class_names: Sequence[str], groups: Sequence[str] | None) -> Splits:
-    """A fifth of the training classes for validation, where a split has none; whole groups if there are some.
-
-    Groups (or classes, where all are in one group or there are none) are taken in the order of a hash of
-    their names until a fifth of the classes is reached, and never the last one: the same on every machine,
-    whatever is trained with them.
-
-    >>> hold_out([0, 1, 2, 3], ["a", "b", "c", "d", "e"], ["greek", "greek", "latin", "latin", "runes"])
-    {'train': (0, 1), 'validation': (2, 3)}
-    """
+    """A fifth of the training classes for validation, where a split has none; whole groups if any."""
+    # by a hash of their names: the same on every machine, whatever is trained with them; never the last one
     unit_of = {c: groups[c] if groups is not None else class_names[c] for c in classes}
     if len(set(unit_of.values())) < 2:
         unit_of = {c: class_names[c] for c in classes}
@@ -79,13 +64,7 @@ def read_split_file(path: Path, class_names: Sequence[str]) -> Splits:
 
 
 def named_splits(listed: Mapping[str, Sequence[Any]], class_names: Sequence[str], origin: str) -> Splits:
-    """Lists of class names as class numbers.
-
-    A class may be called by the last part of its name where that is not ambiguous.
-
-    >>> named_splits({"val": ["b"], "train": ["x/a"]}, ["x/a", "y/b"], "splits.json")
-    {'validation': (1,), 'train': (0,)}
-    """
+    """Lists of class names as class numbers; the last part of a name will do where it is not ambiguous."""
     number = {name: c for c, name in enumerate(class_names)}
     tails = [name.rpartition("/")[2] for name in class_names]
     number.update({tail: c for c, tail in enumerate(tails) if tails.count(tail) == 1 and tail not in number})

@@ -1,7 +1,4 @@
-"""The converted form: ``images.npy`` (mapped, uint8), ``index.json`` and ``files.json`` in one folder.
-
-It is built in a folder beside its place and moved there in one step: a store is whole or it is not there.
-"""
+"""A store (``images.npy``, ``index.json``, ``files.json``), built beside its place and moved there whole."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,20 +116,13 @@ def open_store(folder: Path, name: str, splits: dict[str, NDArray[np.int64]] | N
         splits=splits,
         groups=None if index["groups"] is None else np.array(index["groups"], dtype=np.int64),
         group_names=tuple(index["group_names"]),
-        files=StoredFiles(str(folder / FILES)),
+        files=partial(_file_name, str(folder / FILES)),
         content_sha256=index["content_sha256"],
     )
 
 
-@dataclass(frozen=True)
-class StoredFiles:
-    """File names of a store, read when the first is asked for; picklable."""
-
-    path: str
-
-    def __call__(self, row: int) -> str:
-        """The name of a row."""
-        return _file_names(self.path)[row]
+def _file_name(path: str, row: int) -> str:
+    return _file_names(path)[row]  # read when the first is asked for
 
 
 @lru_cache(maxsize=4)
@@ -296,10 +285,7 @@ def workspace(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _in_use(work: Path) -> Iterator[bool]:
-    """Locks a folder while the block lasts; gives whether nobody else had locked it.
-
-    Whatever the clock says, and however long it takes, a folder in use is not cleared away.
-    """
+    """Locks a folder while the block lasts; gives whether nobody else had locked it."""
     try:
         handle = os.open(work, os.O_RDONLY)
     except OSError:  # Windows cannot open folders

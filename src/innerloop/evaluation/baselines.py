@@ -102,23 +102,14 @@ def fixed_features(features: Callable[[Tensor], Tensor]) -> Network:
 
 
 def pixels(x: Tensor) -> Tensor:
-    """Pixels ``(n, C, H, W)`` as rows, averaged down to 32×32 where there are more.
-
-    >>> pixels(torch.zeros(2, 3, 84, 84)).shape
-    torch.Size([2, 3072])
-    """
+    """Pixels ``(n, C, H, W)`` as rows, averaged down to 32×32 where there are more."""
     small = F.adaptive_avg_pool2d(x, SIDE) if max(x.shape[-2:]) > SIDE else x
     return small.flatten(1)
 
 
 def colours(x: Tensor) -> Tensor:
-    """Square roots of a joint histogram of the channels of each picture, whose values are in 0…1.
-
-    Distances between square roots of shares are those of Hellinger: rare colours count too.
-
-    >>> colours(torch.zeros(1, 3, 8, 8)).shape, float(colours(torch.ones(1, 1, 8, 8))[0, -1])
-    (torch.Size([1, 64]), 1.0)
-    """
+    """Square roots of a joint histogram of the channels of each picture, whose values are in 0…1."""
+    # Hellinger's distances: rare colours count too
     bins = BINS.get(x.shape[1], 16)
     joined = x if x.shape[1] in BINS else x.mean(1, keepdim=True)
     level = (joined * bins).long().clamp(0, bins - 1)

@@ -106,12 +106,7 @@ class Episodes:
 
 
 def differences(first: Episodes, second: Episodes) -> list[str]:
-    """What is not the same, in words; empty if they are equal.
-
-    >>> one = Episodes("sine", (TaskKind(10, 10),), count=600, seed=0)
-    >>> differences(one, replace(one, seed=1, kinds=(TaskKind(5, 10),), settings=(("dim", 3),)))
-    ['shots 10 and 5', 'seed 0 and 1', 'settings.dim none and 3']
-    """
+    """What is not the same, in words; empty if they are equal."""
     words = []
     if first.family != second.family:
         words.append(_both("tasks", first.family, second.family))

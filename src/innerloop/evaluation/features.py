@@ -42,11 +42,8 @@ def pictures_of(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Pictures:
-    """Pictures standardised as in training, and their copies under the published augmentation.
-
-    Copy ``c`` of a picture is a pure function of seed, picture and ``c``: episodes that share a picture
-    share its copies, so copies are computed once too.
-    """
+    """Pictures standardised as in training, and their copies under the published augmentation."""
+    # copy c is a pure function of seed, picture and c: episodes that share a picture share its copies
     load, scale = image_loader(source, dtype, device), standardiser(mean, std, dtype, device)
     strength, base = lee2019(source.images.shape[1]), derive_seed(seed, "copies")
 
@@ -82,11 +79,7 @@ class FeatureCache(NamedTuple):
 
 
 def finite_problems(z: Tensor) -> Tensor:
-    """Whether all of ``z[i]`` is finite: by the smallest and the largest, in one pass and without a copy.
-
-    >>> finite_problems(torch.tensor([[1.0, 2.0], [torch.nan, 0.0], [-torch.inf, 0.0]])).tolist()
-    [True, False, False]
-    """
+    """Whether all of ``z[i]`` is finite: by the smallest and the largest, in one pass and without a copy."""
     low, high = torch.aminmax(z.flatten(1), dim=1)
     return low.isfinite() & high.isfinite()
 

@@ -213,11 +213,9 @@ AT_ONCE = 200
 
 
 class Verdict(NamedTuple):
-    """Accuracy of each episode, how many of their heads are not proven solutions, and a grid's accuracies.
+    """Accuracy of each episode, how many of their heads are not proven solutions, and a grid's accuracies."""
 
-    ``grid`` is ``(E, settings + 1)``, the last column that of the ensemble; it has no columns without a grid.
-    ``said`` has the :func:`~innerloop.evaluation.scores.marks` of every episode; none under a grid.
-    """
+    # grid: (E, settings + 1), the last column the ensemble's; said: marks of every episode, none under a grid
 
     accuracy: Tensor
     unconverged: int
@@ -256,10 +254,8 @@ def by_cached_features(subject: FrozenNetwork, used: tuple[Rows, Rows]) -> Judge
 
 
 def by_features(support: FeatureCache, query: FeatureCache, protocol: Protocol) -> Judge:
-    """Features that are there already, of all rows (or of copies of them) that episodes show.
-
-    What can be done once per row is not done once per episode: whether it is finite, and its length.
-    """
+    """Features that are there already, of all rows (or of copies of them) that episodes show."""
+    # done once per row and not per episode: whether it is finite, and its length
     sound, sound_query = support.finite(), query.finite()
     if ready := protocol.normalise and not protocol.grid:
         support, query = (cache._replace(values=unit(cache.values)) for cache in (support, query))
@@ -320,10 +316,10 @@ def by_fine_tuning(subject: FrozenNetwork) -> Judge:
     return judge
 
 
-def batches(rows: EpisodeRows, pictures: Pictures, copies: int, size: int = 20) -> Iterator[TaskBatch]:
+def batches(rows: EpisodeRows, pictures: Pictures, copies: int) -> Iterator[TaskBatch]:
     """Episodes as the network sees them, a few at a time; support pictures replaced by copies if asked."""
-    for start in range(0, len(rows.classes), size):
-        part = EpisodeRows(*(field[start : start + size] for field in rows))
+    for start in range(0, len(rows.classes), ALONE):
+        part = EpisodeRows(*(field[start : start + ALONE] for field in rows))
         x = pictures.copies(part.support, copies).flatten(1, 2) if copies else pictures.plain(part.support)
         q = pictures.plain(part.query)
         labels = torch.from_numpy(part.query_labels).to(q.device)
@@ -342,10 +338,8 @@ def head_accuracy(
     finite: Tensor | None = None,
     ready: bool = False,
 ) -> Verdict:
-    """What heads make of episodes, from features ``(E, n, d)`` of supports and ``(E, q, d)`` of queries.
-
-    Episodes whose features are not finite are not given to a solver: their accuracy is nan.
-    """
+    """What heads make of episodes, from features ``(E, n, d)`` of supports and ``(E, q, d)`` of queries."""
+    # episodes whose features are not finite are not given to a solver: their accuracy is nan
     scores = torch.full((len(z),), torch.nan, dtype=torch.float64, device=z.device)
     finite = finite_problems(z) & finite_problems(q) if finite is None else finite
     finite = finite.nonzero()[:, 0]

@@ -39,15 +39,8 @@ class GridVerdict(NamedTuple):
 
 
 def grid_of(protocol: Protocol) -> list[GridPoint]:
-    """All settings of a grid, each penalty with features of unit length and as they come; and the own one.
-
-    A head without a penalty has these two only. The own one is a member of an ensemble if it is in the grid.
-
-    >>> grid_of(Protocol(C=1.0, grid=(1.0, 10.0)))[:2]
-    [GridPoint(C=1.0, normalise=True), GridPoint(C=10.0, normalise=True)]
-    >>> len(grid_of(Protocol(head="centroid", grid=(0.1, 10.0)))), len(grid_of(Protocol(grid=(0.1, 10.0))))
-    (2, 5)
-    """
+    """All settings of a grid, each penalty with features of unit length and as they come; and the own one."""
+    # a head without a penalty has two; the own one is a member of an ensemble if it is in the grid
     own = GridPoint(protocol.C, protocol.normalise)
     if not HEADS[protocol.head].penalised:
         return [own, own._replace(normalise=not own.normalise)]
@@ -75,10 +68,8 @@ def fit_grid(z: Tensor, y: Tensor, ways: int, head: str, settings: Sequence[Grid
 def judge_grid(
     z: Tensor, y: Tensor, q: Tensor, truth: Tensor, ways: int, head: str, settings: Sequence[GridPoint]
 ) -> GridVerdict:
-    """Accuracies under every setting, and of the mean of all probabilities.
-
-    The mean needs no choice of a setting, for which a task's few examples would have to be divided.
-    """
+    """Accuracies under every setting, and of the mean of all probabilities."""
+    # the mean needs no choice of a setting, for which a task's few examples would have to be divided
     accuracies, mean, unconverged = [], None, 0
     for one, fitted in zip(settings, fit_grid(z, y, ways, head, settings), strict=True):
         scores = head_scores(fitted, q, one.normalise).double()

@@ -44,15 +44,7 @@ class EpisodePredictions(NamedTuple):
 
 
 def marks(outputs: Tensor, labels: Tensor, widest: int | None = None) -> Tensor:
-    """``(…, 3, widest)``: of every query its true label, the label it is given, and how probable that is.
-
-    Tasks of unequal size have tables of equal size then: what is missing is nan.
-
-    >>> marks(torch.tensor([[0.0, 0.0], [-99.0, 99.0]]), torch.tensor([0, 0]), widest=3)
-    tensor([[0.0000, 0.0000,    nan],
-            [0.0000, 1.0000,    nan],
-            [0.5000, 1.0000,    nan]])
-    """
+    """``(…, 3, widest)``: of every query its true label, the given one, how probable that is; else nan."""
     sure, said = outputs.float().softmax(-1).max(-1)
     table = torch.stack([labels.float(), said.float(), sure], -2)
     missing = 0 if widest is None else widest - labels.shape[-1]
@@ -60,11 +52,7 @@ def marks(outputs: Tensor, labels: Tensor, widest: int | None = None) -> Tensor:
 
 
 def read_marks(tables: Iterable[Tensor], episodes: Sequence[int]) -> list[EpisodePredictions]:
-    """Reads the tables of :func:`marks`; an episode with outputs that are no numbers is left out.
-
-    >>> read_marks([marks(torch.tensor([[0.0, 0.0]]), torch.tensor([1]), widest=2)], [7])
-    [EpisodePredictions(episode=7, labels=[1], said=[0], probability=[0.5])]
-    """
+    """Reads the tables of :func:`marks`; an episode with outputs that are no numbers is left out."""
     given = []
     for table, episode in zip(tables, episodes, strict=True):
         labels, said, sure = table[:, table[0].isfinite()].tolist()

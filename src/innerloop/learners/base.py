@@ -17,21 +17,12 @@ REPORT_PREFIX = f"{OWN_PREFIX}reported."
 
 
 def is_own(name: str) -> bool:
-    """Whether a parameter or buffer is the learner's, and not the network's.
-
-    >>> is_own("inner_lr.layer0.weight"), is_own("layer0.weight")
-    (True, False)
-    """
+    """Whether a parameter or buffer is the learner's, and not the network's."""
     return name.startswith((RATE_PREFIX, ONLINE_PREFIX, OWN_PREFIX))
 
 
 def reported(buffers: Buffers) -> dict[str, float]:
-    """What a learner reports of the last step of training, averaged over its tasks, as metrics name it.
-
-    >>> import torch
-    >>> reported({"learner.reported.inner_residual": torch.tensor(0.5), "conv0.mean": torch.zeros(2)})
-    {'learner.inner_residual': 0.5}
-    """
+    """What a learner reports of the last step of training, averaged over its tasks, as metrics name it."""
     reports = {name: value for name, value in buffers.items() if name.startswith(REPORT_PREFIX)}
     return {OWN_PREFIX + name.removeprefix(REPORT_PREFIX): float(value) for name, value in reports.items()}
 

@@ -101,31 +101,19 @@ def embedding_learner(
 
 
 def class_means(z: Tensor, y: Tensor, ways: int) -> tuple[Tensor, Tensor]:
-    """Means of the features of each label, and their counts; no loop, so that it runs under ``vmap``.
-
-    >>> class_means(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1]), 2)[0].tolist()
-    [[2.0], [7.0]]
-    """
+    """Means of the features of each label, and their counts; no loop, so that it runs under ``vmap``."""
     member = indicators(y, ways, z)
     counts = member.sum(0)
     return (member.T @ z) / counts.clamp(min=1)[:, None], counts
 
 
 def indicators(y: Tensor, ways: int, like: Tensor) -> Tensor:
-    """Labels as rows ``(n, ways)`` of zeros and a one.
-
-    >>> indicators(torch.tensor([1, 0]), 2, torch.zeros(1)).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
-    """
+    """Labels as rows ``(n, ways)`` of zeros and a one."""
     return (y[:, None] == torch.arange(ways, device=y.device)).to(like.dtype)
 
 
 def only_seen(outputs: Tensor, counts: Tensor) -> Tensor:
-    """Outputs ``(n, ways)`` with minus infinity for classes that have no support sample.
-
-    >>> only_seen(torch.zeros(1, 2), torch.tensor([3.0, 0.0]))
-    tensor([[0., -inf]])
-    """
+    """Outputs ``(n, ways)`` with minus infinity for classes that have no support sample."""
     return torch.where(counts > 0, outputs, -torch.inf)
 
 

@@ -19,10 +19,8 @@ WEIGHT, BIAS = "finetune.weight", "finetune.bias"
 
 
 def with_new_head(network: Network, normalise: bool) -> Network:
-    """The network with another linear layer in place of its last one, on features of length one if asked.
-
-    Its parameters are not drawn: :func:`fine_tune` computes them from the support set.
-    """
+    """The network with another linear layer in place of its last one, on features of length one if asked."""
+    # its parameters are not drawn: :func:`fine_tune` computes them from the support set
 
     def head(params: Params, z: Tensor) -> Tensor:
         """Outputs of the new layer."""

@@ -54,14 +54,7 @@ def check_start(start: HeadStart, head_moves: bool) -> None:
 
 
 def started(network: Network, start: HeadStart, params: Params) -> Params:
-    """The parameters before the first inner step, as a differentiable function of the meta-parameters.
-
-    >>> from innerloop import mlp
-    >>> params = {"layer0.weight": torch.tensor([[1.0], [3.0]]), "layer0.bias": torch.tensor([0.0, 1.0])}
-    >>> started(mlp(1, [], 2), "one-vector", params)["layer0.weight"]
-    tensor([[2.],
-            [2.]])
-    """
+    """The parameters before the first inner step, as a differentiable function of the meta-parameters."""
     if start == "learned":
         return params
     head = select(params, network.head_names)
@@ -174,10 +167,8 @@ def gradient_learner(
 
 
 def _initial_rates(rates: Rates, lr: float, steps: int, moving: Params, shared: Sequence[str]) -> Params:
-    """Learned rates before training; those per weight are the same for all rows of what is ``shared``.
-
-    Rates of their own for the rows of a last layer would let the order of the labels matter again.
-    """
+    """Learned rates before training; those per weight are the same for all rows of what is ``shared``."""
+    # rates of their own for the rows of a last layer would let the order of the labels matter again
     if rates == "fixed":
         return {}
 
@@ -209,11 +200,8 @@ def _descend(
     checkpoint: bool,
     cut: bool,
 ) -> Params:
-    """Runs the inner steps; only the last ``through`` of them are differentiated through.
-
-    With ``cut`` the others leave no graph at all. Learned rates forbid that: they act on the constant
-    gradients of those steps, and would otherwise never be learned.
-    """
+    """Runs the inner steps; only the last ``through`` of them are differentiated through."""
+    # ``cut`` leaves no graph of the others at all, which learned rates forbid: they act on those steps too
     start, constant = moving, steps - through
     cut = cut and constant > 0
     if cut:

@@ -80,10 +80,8 @@ def network_loss(
 
 
 def settled(network: Network, params: Params, buffers: Buffers, x: Tensor) -> Adapted:
-    """The network after all its layers have moved, with the statistics that its queries are normalised by.
-
-    Under the norm policy ``support`` these are the support set's under the adapted weights.
-    """
+    """The network after all its layers have moved, with the statistics that its queries are normalised by."""
+    # under the norm policy ``support`` these are the support set's under the adapted weights
     if network.norm == "support":
         _, buffers = network.features(params, buffers, x, "batch")
     return Adapted(params, buffers)

@@ -66,13 +66,8 @@ def online_buffers(rule: Rule, lr: float, like: Tensor) -> Buffers:
 
 
 def h3_rate(features: Tensor, labels: Tensor | None = None, classes: int = 0) -> Tensor:
-    r"""H.3's estimate: :math:`1/(2K\hat\sigma^2)`, with the mean entry of :math:`F^\top F` as variance.
-
-    That mean is :math:`\|\tfrac1C\sum_c F_c/\|F_c\|\|^2`.
-
-    >>> h3_rate(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))      # cosines 1, 0, 0, 1: mean ½, K = 2
-    tensor(0.5000)
-    """
+    r"""H.3's estimate: :math:`1/(2K\hat\sigma^2)`, with the mean entry of :math:`F^\top F` as variance."""
+    # that mean is ‖1/C Σ_c F_c/‖F_c‖‖²
     samples = features.shape[0]
     if labels is not None:
         members = labels.unsqueeze(0) == torch.arange(classes, device=labels.device).unsqueeze(1)
@@ -81,11 +76,7 @@ def h3_rate(features: Tensor, labels: Tensor | None = None, classes: int = 0) ->
 
 
 def h15_rate(features: Tensor) -> Tensor:
-    """The same with the variance of all entries of the normalised support features ``(K, d)``.
-
-    >>> h15_rate(torch.tensor([[1.0, -1.0], [-1.0, 1.0]]) / 2**0.5)      # variance ½, K = 2
-    tensor(0.5000)
-    """
+    """The same with the variance of all entries of the normalised support features ``(K, d)``."""
     return 1 / (2 * features.shape[0] * features.var(correction=0))
 
 

@@ -25,16 +25,8 @@ PREFIX = f"{OWN_PREFIX}order"
 
 
 def label_orders(outputs: int, count: int) -> list[Tensor]:
-    """The first ``count`` of all orders of the labels, always the same ones, none twice.
-
-    They come in rounds of ``outputs``, in which every class takes every place once: the first round is the
-    identity and its cyclic shifts, the later ones are shifts of shuffled orders.
-
-    >>> [order.tolist() for order in label_orders(3, 3)]
-    [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
-    >>> len({tuple(order.tolist()) for order in label_orders(4, 24)})
-    24
-    """
+    """The first ``count`` of all orders of the labels, always the same ones, none twice."""
+    # in rounds in which every class takes every place once: cyclic shifts, then shifts of shuffled orders
     total = math.factorial(outputs)
     if not 1 <= count <= total:
         raise UserError(
@@ -66,11 +58,7 @@ def relabelled(learner: Learner, order: Tensor) -> Learner:
 
 
 def mean_prediction(outputs: Sequence[Tensor]) -> Tensor:
-    """Logits of the mean of the probabilities that several logits stand for.
-
-    >>> mean_prediction([torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, math.log(3.0)]])]).exp()
-    tensor([[0.3750, 0.6250]])
-    """
+    """Logits of the mean of the probabilities that several logits stand for."""
     logs = torch.stack([each.log_softmax(-1) for each in outputs])
     return logs.logsumexp(0) - math.log(len(outputs))
 

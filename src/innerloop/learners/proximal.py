@@ -55,10 +55,8 @@ class Pull(Protocol):
 def implicitly(
     pull: Pull, start: Params, moved: Params, buffers: Buffers, x: Tensor, y: Tensor, training: bool
 ) -> Params:
-    """``moved`` in value, with the derivative with respect to ``start`` that ``pull`` computes.
-
-    The backward pass solves the linear system. First derivatives only.
-    """
+    """``moved`` in value, with the derivative with respect to ``start`` that ``pull`` computes."""
+    # the backward pass solves the linear system; first derivatives only
     # tensors go in by themselves: under vmap they are not those that the closure of a learner would hold
     fixed = [*moved.values(), *buffers.values(), x, y]
     layout = (pull, tuple(start), tuple(buffers), training)
@@ -116,13 +114,7 @@ class ProximalSolution(NamedTuple):
 
 
 def solve(problem: Proximal, inner: InnerLoss, start: Params) -> ProximalSolution:
-    """Descends the proximal problem around ``start``; nothing of it is kept for a backward pass.
-
-    >>> half = Proximal(penalty=1.0, lr=0.5, steps=20, rule=sgd())             # ½(φ − 4)² + ½ φ²
-    >>> solution = solve(half, lambda p: 0.5 * (p["w"] - 4.0) ** 2, {"w": torch.tensor(0.0)})
-    >>> solution.moved["w"], solution.residual
-    (tensor(2.), tensor(0.))
-    """
+    """Descends the proximal problem around ``start``; nothing of it is kept for a backward pass."""
     start = detach(start)
 
     def slope(moving: Params) -> Params:

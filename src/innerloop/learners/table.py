@@ -219,15 +219,8 @@ SETTINGS_OF: dict[Argument, str] = {
 
 
 def entry_of(method: str) -> Entry:
-    """The entry of a learner; of one that is named by its code, what its factory says.
-
-    A factory ``package.module:factory`` may have an attribute ``entry``, an :class:`Entry`. If it has none,
-    the names of its arguments say what it reads. Code is imported only if its name is
-    :class:`~innerloop.core.importing.Trusted`.
-
-    >>> entry_of("anil").adapts, entry_of("mine:tiny").title
-    ('head', 'a learner of your own')
-    """
+    """The entry of a learner; of one that is named by its code, what its factory says."""
+    # a factory may have an attribute ``entry``; without, the names of its arguments say what it reads
     if method in LEARNERS:
         return LEARNERS[method]
     return _outside(method) if isinstance(method, Trusted) else OUTSIDE
@@ -247,75 +240,43 @@ def _outside(method: Trusted) -> Entry:
 
 
 def reads(method: str, setting: str) -> bool:
-    """Whether a setting of a recipe's ``inner`` section reaches a learner.
-
-    >>> reads("maml", "lr"), reads("maml", "momentum"), reads("protonet", "lr"), reads("maml", "online")
-    (True, True, False, False)
-    """
+    """Whether a setting of a recipe's ``inner`` section reaches a learner."""
     given = entry_of(method).reads
     return setting in given or any(f"inner.{setting}" in SETTINGS_OF[name].split() for name in given)
 
 
 def takes_steps(method: str) -> bool:
-    """Whether a learner has inner steps to count.
-
-    >>> takes_steps("anil"), takes_steps("protonet")
-    (True, False)
-    """
+    """Whether a learner has inner steps to count."""
     return "steps" in entry_of(method).reads
 
 
 def takes_rate(method: str) -> bool:
-    """Whether a learner has an inner learning rate.
-
-    >>> takes_rate("anil"), takes_rate("none")
-    (True, False)
-    """
+    """Whether a learner has an inner learning rate."""
     return "lr" in entry_of(method).reads
 
 
 def uses_head(method: str) -> bool:
-    """Whether the network's own last layer predicts; its outputs then limit how many classes there can be.
-
-    >>> uses_head("maml"), uses_head("protonet")
-    (True, False)
-    """
+    """Whether the network's own last layer predicts; its outputs then limit how many classes there can be."""
     return not entry_of(method).own_head
 
 
 def depends_on_order(method: str) -> bool:
-    """Whether a learner may answer differently when the labels of a task are numbered in another order.
-
-    >>> depends_on_order("maml"), depends_on_order("protonet"), depends_on_order("none")
-    (True, False, False)
-    """
+    """Whether a learner may answer differently when the labels of a task are numbered in another order."""
     return uses_head(method) and learns(method)
 
 
 def needs_labels(method: str) -> bool:
-    """Whether a learner works on classes only.
-
-    >>> needs_labels("protonet"), needs_labels("maml")
-    (True, False)
-    """
+    """Whether a learner works on classes only."""
     return entry_of(method).needs_labels
 
 
 def learns(method: str) -> bool:
-    """Whether a learner looks at the labels or targets of the support set at all.
-
-    >>> learns("protonet"), learns("none")
-    (True, False)
-    """
+    """Whether a learner looks at the labels or targets of the support set at all."""
     return entry_of(method).differentiated != "nothing"
 
 
 def estimated_rates() -> tuple[str, ...]:
-    """Learners whose inner rate can be estimated: those that take a few gradient steps of that size.
-
-    >>> "anil" in estimated_rates(), "protonet" in estimated_rates()
-    (True, False)
-    """
+    """Learners whose inner rate can be estimated: those that take a few gradient steps of that size."""
     return tuple(name for name, each in LEARNERS.items() if "lr" in each.reads and each.held_by == "steps")
 
 

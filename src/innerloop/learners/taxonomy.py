@@ -24,11 +24,7 @@ HELD_BY: dict[HeldBy, str] = {
 
 
 def cells() -> str:
-    """Bridge's Table 1: learners by what the inner problem adapts and by what keeps it from going too far.
-
-    >>> print(cells().splitlines()[0])
-    | inner loop adapts | early stopping (τ steps) | explicit ℓ₂ penalty |
-    """
+    """Bridge's Table 1: learners by what the inner problem adapts and by what keeps it from going too far."""
 
     def cell(adapts: Adapts, held_by: HeldBy) -> str:
         """The titles of the learners in one cell."""
@@ -42,11 +38,7 @@ def cells() -> str:
 
 
 def learners() -> str:
-    """Every learner by its name in ``inner.method``.
-
-    >>> [line.split(" | ")[2:6] for line in learners().splitlines() if "`anil`" in line]
-    [['last layer', '`inner.loss`', 'early stopping (τ steps)', 'through the steps']]
-    """
+    """Every learner by its name in ``inner.method``."""
     heading = ("`inner.method`", "learner", "inner loop adapts", "on the loss", "held back by")
     rows = [
         (
@@ -65,11 +57,7 @@ def learners() -> str:
 
 
 def factories() -> str:
-    """Every learner as it is made in Python.
-
-    >>> print(factories().splitlines()[3])
-    | `maml(first_order=True)` | all layers; inner gradients count as constants | fixed |
-    """
+    """Every learner as it is made in Python."""
     rows = [(f"`{_call(entry)}`", _moves(entry), _rate(entry)) for entry in LEARNERS.values()]
     return _table(("learner", "what moves in the inner loop", "inner rate"), rows)
 

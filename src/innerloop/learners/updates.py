@@ -56,15 +56,7 @@ class AdamState(NamedTuple):
 
 
 def safe_sqrt(v: Tensor) -> Tensor:
-    """The square root with derivative 0 at 0.
-
-    Plain ``sqrt`` has an infinite derivative there, which turns Adam's second derivative into NaN for every
-    weight whose gradient is exactly zero (a dead ReLU is enough).
-
-    >>> x = torch.zeros(1, requires_grad=True)
-    >>> safe_sqrt(x).backward(); x.grad
-    tensor([0.])
-    """
+    """The square root with derivative 0 at 0, where an infinite one makes Adam's second derivative NaN."""
     positive = v > 0
     return torch.where(positive, torch.where(positive, v, 1.0).sqrt(), 0.0)
 

@@ -1,12 +1,8 @@
 """Checkpoints that survive ``kill -9`` at any instant: safetensors and JSON, published by rename.
 
-``checkpoints/step-00000123/`` holds ``tensors.safetensors`` and ``state.json``; ``checkpoints/<tag>.json``
-names the directory that ``last`` or ``best`` means. Directories are complete before they get their name, and
-a pointer moves only to a complete directory, so at every instant each tag leads to a whole one. What no
-tag names is deleted. A run has one writer at a time.
-
-The pointer holds the SHA-256 of ``state.json``, which holds that of the tensors, so that a bit that a disk or
-a copy changed is noticed. Checkpoints from before there were checksums load without them.
+Directories ``checkpoints/step-…`` are complete before they get their name, and pointers ``<tag>.json``
+(``last``, ``best``) move only to complete ones: at every instant each tag leads to a whole one. What no tag
+names is deleted. A pointer holds the SHA-256 of ``state.json``, and that the one of the tensors.
 """
 
 from __future__ import annotations
@@ -229,13 +225,7 @@ _FLOAT = "__float__"
 
 
 def encoded(value: Any) -> Any:
-    """Plain data with non-finite floats as ``{"__float__": "inf"}``, because JSON has no such numbers.
-
-    >>> encoded({"loss": math.inf, "step": 3})
-    {'loss': {'__float__': 'inf'}, 'step': 3}
-    >>> decoded(encoded({"loss": math.inf, "step": 3}))
-    {'loss': inf, 'step': 3}
-    """
+    """Plain data with non-finite floats as ``{"__float__": "inf"}``, because JSON has no such numbers."""
     if isinstance(value, Mapping):
         return {str(key): encoded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -263,10 +253,7 @@ _OWN = (MANIFEST, RECIPE, "metrics.jsonl")
 
 
 def clear_leftovers(run: Path) -> None:
-    """To be called by whoever holds the lock of the run: what is unfinished is then nobody's.
-
-    A checkpoint clears up after those before it; a run that was killed behind its last one has no other.
-    """
+    """To be called by whoever holds the lock of the run: what is unfinished is then nobody's."""
     for path in (run / FOLDER).glob(".tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
     for path in [

@@ -1,8 +1,4 @@
-"""Jobs on many machines, by Dask: a scheduler that runs already, or Slurm jobs that are started for it.
-
-A worker of Dask hands every job to a process of its own: that one has torch's threads to itself, stands in
-the folder of whoever asked, and is ended when nobody waits for its result any more.
-"""
+"""Jobs on many machines, by Dask: each in a process of its own beside the worker, ended when nobody waits."""
 
 from __future__ import annotations
 
@@ -46,23 +42,18 @@ class WorkerSetting(NamedTuple):
     """What a worker must have, and give to a job."""
 
     versions: dict[str, str]
-    threads: int
     folder: str
 
 
 @contextlib.contextmanager
-def open_cluster(cluster: str, workers: int | None, threads: int) -> Iterator[Executor]:
-    """An executor on a cluster while the context lasts; jobs that are under way at its end are ended.
-
-    Raises:
-        UserError: Dask is not installed, nobody answers, or a worker has other versions.
-    """
+def open_cluster(cluster: str, workers: int | None) -> Iterator[Executor]:
+    """An executor on a cluster while the context lasts; jobs that are under way at its end are ended."""
     missing = [name for name in _packages(cluster) if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(
             f"--cluster {cluster} needs {' and '.join(missing)}: `pip install 'innerloop[cluster]'`."
         )
-    setting = WorkerSetting(_versions_here(), threads, str(Path.cwd()))
+    setting = WorkerSetting(_versions_here(), str(Path.cwd()))
     with _quiet(), _connected(cluster, workers) as client:
         _check_workers(client, setting.versions)
         executor = Cluster(client, setting)
@@ -235,7 +226,7 @@ def _carry_out(setting: WorkerSetting, packed: bytes) -> Any:
     """In the process of the job."""
     import torch
 
-    torch.set_num_threads(setting.threads)
+    torch.set_num_threads(1)
     os.chdir(setting.folder)
     function, args, kwargs = pickle.loads(packed)
     return function(*args, **kwargs)

@@ -42,10 +42,7 @@ def create_run(folder: Path, name: str, seed: int, now: datetime | None = None) 
 
 
 def refuse_links(run: Path) -> None:
-    """Called before anything in a run is read or written that may be from elsewhere.
-
-    Nothing leads out of it.
-    """
+    """Refuses a run from elsewhere with links, pipes or devices, before anything in it is read or written."""
     for folder, folders, files in os.walk(run):
         for name in (*folders, *files):
             if (path := Path(folder, name)).is_symlink():

@@ -1,8 +1,4 @@
-"""The one way to carry out independent jobs: in processes of this machine, or on a Dask cluster.
-
-A job is plain data, and what is done with it a function of a module: both go to other processes by pickle.
-Jobs know nothing of each other, so their results do not depend on where or in which order they are made.
-"""
+"""The one way to carry out independent jobs: in processes of this machine, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -53,30 +49,23 @@ class OutOfTimeError(Exception):
 
 @contextlib.contextmanager
 def open_executor(
-    workers: int | None = None, cluster: str | None = None, threads: int = 1, *, separate: bool = False
+    workers: int | None = None, cluster: str | None = None, *, separate: bool = False
 ) -> Iterator[Executor]:
-    """An executor while the context lasts; jobs that are under way at its end are ended.
-
-    Args:
-        workers: how many jobs at a time on this machine, one per core by default; with ``cluster="slurm"``,
-            how many Slurm jobs are asked for. One worker is this process, unless ``separate``.
-        cluster: a Dask scheduler (``tcp://host:8786``, or the file that it wrote), or ``slurm``.
-        threads: of torch for each job.
-        separate: also a single worker is a process of its own, whose jobs can be ended.
-    """
+    """An executor while the context lasts; jobs that are under way at its end are ended."""
+    # workers: one per core by default, jobs of slurm; a single one is this process, unless ``separate``
     if workers is not None and workers < 1:
         raise UserError(f"workers={workers} is not a number of processes: give 1 or more.")
     if cluster is not None:
         from innerloop.runs.cluster import open_cluster
 
-        with open_cluster(cluster, workers, threads) as executor:
+        with open_cluster(cluster, workers) as executor:
             yield executor
         return
     workers = workers or available_cores()
     if workers == 1 and not separate:
-        yield SerialExecutor(threads)
+        yield SerialExecutor()
         return
-    pool = ProcessExecutor(workers, threads)
+    pool = ProcessExecutor(workers)
     try:
         yield pool
     finally:
@@ -92,20 +81,8 @@ def as_finished(
     left: Callable[[], float] | None = None,
     say: Callable[[str], object] = tell,
 ) -> Iterator[tuple[int, Value]]:
-    """The place of every job and its value, as they finish; a job whose worker was killed is done again.
-
-    Args:
-        executor: from :func:`open_executor`.
-        function: what is done with a job; of a module.
-        jobs: plain data; taken one by one as there is room, where ``most`` is given.
-        most: how many jobs may be under way, such as :func:`slots` says.
-        left: the seconds that are left, asked now and then; jobs of other processes are ended after them.
-        say: for sentences on workers that were killed.
-
-    >>> with open_executor(1) as executor:
-    ...     sorted(as_finished(executor, abs, [-1, 2]))
-    [(0, 1), (1, 2)]
-    """
+    """The place of every job and its value, as they finish; a job whose worker was killed is done again."""
+    # ``most`` jobs may be under way at a time; they are ended when no seconds are ``left``
     source, again = iter(enumerate(jobs)), list[tuple[int, Job]]()
     running, killed = dict[Future[Value], tuple[int, Job]](), 0
     try:
@@ -159,22 +136,11 @@ def slots(executor: Executor) -> int:
     return max(1, count()) if count is not None else 1
 
 
-def in_order(
-    executor: Executor,
-    function: Callable[[Job], Value],
-    jobs: Sequence[Job],
-    *,
-    left: Callable[[], float] | None = None,
-) -> Iterator[Value]:
-    """The values of jobs in the order of the jobs, each as soon as those before it are there.
-
-    >>> with open_executor(1) as executor:
-    ...     list(in_order(executor, abs, [-1, 2]))
-    [1, 2]
-    """
+def in_order(executor: Executor, function: Callable[[Job], Value], jobs: Sequence[Job]) -> Iterator[Value]:
+    """The values of jobs in the order of the jobs, each as soon as those before it are there."""
     ready: dict[int, Value] = {}
     following = 0
-    for place, value in as_finished(executor, function, jobs, left=left):
+    for place, value in as_finished(executor, function, jobs):
         ready[place] = value
         while following in ready:
             yield ready.pop(following)
@@ -182,10 +148,7 @@ def in_order(
 
 
 class SerialExecutor(Executor):
-    """Jobs in this process, one after the other, with the threads that workers would have."""
-
-    def __init__(self, threads: int = 1) -> None:
-        self._threads = threads
+    """Jobs in this process, one after the other, on one thread as workers have it."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Carries out a job at once; an interrupt ends it."""
@@ -193,7 +156,7 @@ class SerialExecutor(Executor):
 
         future = Future[Any]()
         try:
-            with torch_threads(Plan("loop", self._threads)):
+            with torch_threads(Plan("loop")):
                 future.set_result(function(*args, **kwargs))
         except Exception as error:
             future.set_exception(error)
@@ -203,8 +166,8 @@ class SerialExecutor(Executor):
 class ProcessExecutor(Executor):
     """Worker processes of this machine; where one is killed, the next job finds new ones."""
 
-    def __init__(self, workers: int, threads: int = 1, method: str | None = None) -> None:
-        self._workers, self._threads, self._method = workers, threads, method
+    def __init__(self, workers: int, method: str | None = None) -> None:
+        self._workers, self._method = workers, method
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -222,7 +185,7 @@ class ProcessExecutor(Executor):
 
     def _opened(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            self._pool = new_pool(self._workers, _begin, os.getpid(), self._threads, method=self._method)
+            self._pool = new_pool(self._workers, _begin, os.getpid(), method=self._method)
         return self._pool
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -238,11 +201,11 @@ class ProcessExecutor(Executor):
             end_pool(pool)
 
 
-def _begin(parent: int, threads: int) -> None:
-    """In a worker: its threads; Ctrl-C at the terminal reaches the parent alone, and no child survives it."""
+def _begin(parent: int) -> None:
+    """In a worker: one thread; Ctrl-C at the terminal reaches the parent alone, and no child survives it."""
     import torch
 
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
     end_with_parent(parent)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)

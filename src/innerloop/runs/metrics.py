@@ -73,10 +73,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def truncate_after(path: Path, step: int) -> None:
-    """Drop lines of steps after ``step`` and half a last line, in one atomic replacement.
-
-    A resumed run repeats these steps and would otherwise write them twice.
-    """
+    """Drop lines of steps after ``step`` and half a last line, in one atomic replacement."""
+    # a resumed run repeats these steps and would otherwise write them twice
     if not path.is_file():
         return
     kept = [record for record in read_metrics(path) if not _after(record, step)]

@@ -12,6 +12,7 @@ from typing import Any
 
 from innerloop.core.errors import UserError, fault_message
 from innerloop.core.files import try_lock
+from innerloop.core.resources import process_fields
 from innerloop.runs.directory import refuse_links
 
 _LARGEST = 2**31 - 1
@@ -50,20 +51,14 @@ def _holder(handle: int) -> str:
 
 
 def identity() -> dict[str, Any]:
-    """Entries of a manifest that tell this process from all others, also after a restart of the machine.
-
-    ``process_started`` counts ticks since the boot; both are None on systems that do not say.
-    """
+    """Entries of a manifest that tell this process from all others, also after a restart of the machine."""
+    # process_started: ticks since the boot; None on systems that do not say
     pid = os.getpid()
     return {"pid": pid, "host": socket.gethostname(), "boot": _boot(), "process_started": _started(pid)}
 
 
 def alive(manifest: Mapping[str, Any]) -> bool | None:
-    """Whether the process that a manifest names still runs; None if that cannot be told.
-
-    Runs of earlier versions kept the number only: a process of that number that began after the manifest was
-    written last is another one, which only :func:`sole_writer` can know.
-    """
+    """Whether the process that a manifest names still runs; None if that cannot be told."""
     pid = manifest.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool):
         return None
@@ -103,8 +98,5 @@ def _boot() -> str | None:
 
 
 def _started(pid: int) -> int | None:
-    try:
-        about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(about.rpartition(")")[2].split()[19])  # a program's name may hold spaces and brackets
-    except (OSError, ValueError, IndexError):
-        return None
+    fields = process_fields(pid)
+    return int(fields[19]) if fields else None

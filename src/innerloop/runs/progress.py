@@ -1,7 +1,4 @@
-"""Progress for people: a live bar on a terminal, a plain line now and then elsewhere, and ``log.txt`` always.
-
-Everything goes to standard error; standard output belongs to results.
-"""
+"""Progress on standard error: a live bar on a terminal, else a line now and then; ``log.txt`` always."""
 
 from __future__ import annotations
 
@@ -66,10 +63,8 @@ class Progress:
         self._recent.append(self._now)
 
     def update(self, step: int, kept: bool = False, /, **numbers: float) -> None:
-        """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left.
-
-        What was ``kept`` from before moves the bar and not the rate: nothing of it was done now.
-        """
+        """Say that ``step`` steps are done; ``numbers`` (loss=…) stand beside the rate and the time left."""
+        # what was ``kept`` from before moves the bar and not the rate
         clock = time.monotonic()
         if kept:
             more = step - self._now[1]
@@ -152,11 +147,7 @@ def _live_bar() -> Any:
 
 
 def pace(rate: float, unit: str) -> str:
-    """How fast it goes, from a rate per second: slow things by the minute or the hour.
-
-    >>> pace(12.3, "steps"), pace(0.05, "runs"), pace(0.001, "runs")
-    ('12.3 steps/s', '3 runs/min', '3.6 runs/h')
-    """
+    """How fast it goes, from a rate per second: slow things by the minute or the hour."""
     for seconds, name in ((1, "s"), (60, "min")):
         if rate * seconds >= 1 or (unit == "steps" and name == "s"):
             return f"{rate * seconds:.3g} {unit}/{name}"

@@ -41,11 +41,7 @@ class TrackerRun(NamedTuple):
 
 
 def scalars(values: Mapping[str, Any]) -> dict[str, int | float]:
-    """The numbers of a record, without its step: what a chart can show.
-
-    >>> scalars({"step": 3, "loss": 0.5, "score": "mse", "improved": True})
-    {'loss': 0.5}
-    """
+    """The numbers of a record, without its step: what a chart can show."""
     return {
         key: value
         for key, value in values.items()
@@ -75,10 +71,7 @@ class Events:
 
 
 class Tracker:
-    """trackio or Weights & Biases, which share ``init``, ``log`` and ``finish``.
-
-    A tracker that fails, at once or later, is given up with one sentence, and the run goes on without it.
-    """
+    """trackio or Weights & Biases, which share ``init``, ``log`` and ``finish``."""
 
     def __init__(self, tracked: TrackerRun) -> None:
         self._tracked = tracked

@@ -54,11 +54,7 @@ class Kind(NamedTuple):
 
 
 def first_by_key(keys: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
-    """The places of the ``count`` smallest keys along the last axis, smallest first: a random selection.
-
-    >>> first_by_key(np.array([[30, 10, 20]], np.uint64), 2)
-    array([[1, 2]])
-    """
+    """The places of the ``count`` smallest keys along the last axis, smallest first: a random selection."""
     n = keys.shape[-1]
     if n <= SHORT:
         return np.argsort(keys, axis=-1)[..., :count]
@@ -73,10 +69,8 @@ def first_by_key(keys: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
 
 
 def _below_a_bound(keys: NDArray[np.uint64], count: int, expected: int) -> NDArray[np.int64] | None:
-    """As above for long rows of uniform keys: sorts only what lies below a bound that this many should pass.
-
-    ``None`` if a row has fewer than ``count`` keys below it, which is rare unless rows are padded.
-    """
+    """As above for long rows of uniform keys: sorts what lies below a bound that this many should pass."""
+    # None if a row has fewer than ``count`` keys below it, which is rare unless rows are padded
     rows, n = keys.shape
     flat = np.ascontiguousarray(keys).reshape(-1)
     places = np.flatnonzero(flat < np.uint64(2**64 * expected // n))
@@ -128,11 +122,8 @@ def choose_across_groups(
 def choose_rows(
     seed: int, index: NDArray[np.int64], classes: NDArray[np.int64], source: ImageSource, per_class: int
 ) -> NDArray[np.int64]:
-    """``per_class`` different pictures of every class: ``(E, ways, per_class)``.
-
-    An episode's keys lie class after class, as many for each as it has pictures. So they depend on the
-    episode's own classes and on nothing else: not on the episodes beside it, nor on the rest of the pool.
-    """
+    """``per_class`` different pictures of every class: ``(E, ways, per_class)``."""
+    # an episode's keys depend on its own classes only, not on the episodes beside it nor on the pool
     counts = source.counts[classes]
     widest = int(counts.max())
     ways, key = classes.shape[1], derive_seed(seed, "rows")

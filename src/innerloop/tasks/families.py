@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,13 @@ from innerloop.core.types import TaskBatch
 from innerloop.tasks.sampler import Family
 
 
+def _both_sets(
+    draws: Draws, points: Callable[[str, int], tuple[Tensor, Tensor]], shots: int, queries: int
+) -> TaskBatch:
+    number = torch.from_numpy(draws.task.copy())
+    return TaskBatch(*points("support", shots), *points("query", queries), number)
+
+
 def _sinusoids(
     draws: Draws,
     shots: int,
@@ -29,10 +36,13 @@ def _sinusoids(
 ) -> TaskBatch:
     a = draws.uniform("amplitude", (1, 1), *amplitude)
     b = draws.uniform("phase", (1, 1), *phase)
-    xs = draws.uniform("x-support", (shots, 1), *x_range, per="sample")
-    xq = draws.uniform("x-query", (queries, 1), *x_range, per="sample")
-    ys, yq = (a * torch.sin(x + sign * b) for x in (xs, xq))
-    return TaskBatch(xs, ys, xq, yq, torch.from_numpy(draws.task.copy()))
+
+    def points(name: str, n: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of one set."""
+        x = draws.uniform(f"x-{name}", (n, 1), *x_range, per="sample")
+        return x, a * torch.sin(x + sign * b)
+
+    return _both_sets(draws, points, shots, queries)
 
 
 def sine(
@@ -43,12 +53,7 @@ def sine(
     phase: tuple[float, float] = (0.0, math.pi),
     x_range: tuple[float, float] = (-5.0, 5.0),
 ) -> TaskBatch:
-    r"""Finn et al. (2017): :math:`y = a \sin(x - b)`, a ~ U(0.1, 5), b ~ U(0, π), x ~ U(−5, 5).
-
-    >>> batch = sine(Draws(0, [0, 1]), shots=10, queries=15)
-    >>> batch.x_support.shape, batch.y_query.shape
-    (torch.Size([2, 10, 1]), torch.Size([2, 15, 1]))
-    """
+    r"""Finn et al. (2017): :math:`y = a \sin(x - b)`, a ~ U(0.1, 5), b ~ U(0, π), x ~ U(−5, 5)."""
     return _sinusoids(draws, shots, queries, amplitude, phase, x_range, sign=-1)
 
 
@@ -84,9 +89,7 @@ def mixed_linear(
         x = draws.normal(f"x-{name}", (n, dim), per="sample")
         return x, x @ w + draws.normal(f"z-{name}", (n, 1), std=sigma, per="sample")
 
-    return TaskBatch(
-        *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
-    )
+    return _both_sets(draws, points, shots, queries)
 
 
 def linear(
@@ -110,10 +113,6 @@ def linear(
     :math:`\Sigma = \rho_H I`, :math:`w^* \sim N(R\mathbf 1, r_H I)`, else an easy one,
     :math:`\Sigma = \rho_E I`, :math:`w^* \sim N(0, r_E I)`. With ``covariances`` (matrices, or their
     diagonals) and ``optima`` given, each task is one of those, drawn with ``weights``.
-
-    >>> batch = linear(Draws(0, [0]), 3, 4, covariances=[[4.0, 0.0]], optima=[[2.0, 1.0]])
-    >>> bool(torch.allclose(batch.y_query, 2 * batch.x_query[..., :1]))
-    True
     """
     if (covariances is None) != (optima is None):
         raise UserError(
@@ -134,9 +133,7 @@ def linear(
         x = draws.normal(f"x-{name}", (n, dim), per="sample") @ root
         return x, x @ w
 
-    return TaskBatch(
-        *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
-    )
+    return _both_sets(draws, points, shots, queries)
 
 
 def _either(yes: Tensor, a: float, b: float) -> Tensor:
@@ -193,24 +190,17 @@ def bridge_quadratic(
     nu_range: tuple[float, float] = (1.3, 1.6),
     scale: str = "none",
 ) -> TaskBatch:
-    r"""Bridge §5.1: :math:`x \sim N(\mu, \nu^2 I)`, :math:`y = \nu\|x-\mu\|^2`, μ ~ N(0, I), ν ~ U(1.3, 1.6).
-
-    >>> batch = bridge_quadratic(Draws(0, [0]), 5, 10)
-    >>> batch.x_query.shape, bool((batch.y_query >= 0).all())
-    (torch.Size([1, 10, 10]), True)
-    """
+    r"""Bridge §5.1: x ~ N(μ, ν²I), :math:`y = \nu\|x-\mu\|^2`, μ ~ N(0, I), ν ~ U(1.3, 1.6)."""
     mu = draws.normal("mu", (1, dim))
     nu = draws.uniform("nu", (1, 1), *nu_range)
 
     def points(name: str, n: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of one set."""
-        x = mu + nu * draws.normal(name, (n, dim), per="sample")
+        x = mu + nu * draws.normal(f"x-{name}", (n, dim), per="sample")
         y = nu * (x - mu).square().sum(-1, keepdim=True)
         return (on_sphere(x) if scale == "sphere" else x), y
 
-    return TaskBatch(
-        *points("x-support", shots), *points("x-query", queries), torch.from_numpy(draws.task.copy())
-    )
+    return _both_sets(draws, points, shots, queries)
 
 
 def bernacchia_quadratic(
@@ -236,9 +226,7 @@ def bernacchia_quadratic(
         x = draws.normal(f"x-{name}", (n, dim), per="sample")
         return x, (x @ w + b).square() + draws.normal(f"z-{name}", (n, 1), std=sigma, per="sample")
 
-    return TaskBatch(
-        *points("support", shots), *points("query", queries), torch.from_numpy(draws.task.copy())
-    )
+    return _both_sets(draws, points, shots, queries)
 
 
 FAMILIES: dict[str, Family] = {

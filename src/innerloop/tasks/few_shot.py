@@ -49,12 +49,7 @@ class _EpisodeBlock(NamedTuple):
 
 
 class RowBlocks:
-    """Rows of episodes of one kind.
-
-    Drawing the rows of one episode costs many small operations, most of them per call and not per episode.
-    Blocks change no result: rows are a pure function of the episode's number, and what is given out is a
-    copy, so that writing into it changes no later episode.
-    """
+    """Rows of episodes of one kind, drawn in blocks because most of the cost is per call; gives copies."""
 
     SIZE, KEPT = 128, 8
 

@@ -31,16 +31,8 @@ def groups_of(source: ImageSource, split: str) -> dict[str, NDArray[np.int64]]:
 
 
 def group_errors(source: ImageSource, split: str, ways: int, episodes: int = EPISODES) -> dict[str, float]:
-    """Error of the nearest neighbour of raw pixels in 1-shot tasks within every group, hardest first.
-
-    Groups of one class have no tasks within them, and are left out. All others are asked for as many ways,
-    so that errors can be compared: for ``ways``, or for as many as the smallest of them has classes.
-
-    >>> from innerloop import glyphs
-    >>> errors = group_errors(glyphs(), "test", ways=5, episodes=4)
-    >>> list(errors.values()) == sorted(errors.values(), reverse=True)
-    True
-    """
+    """Error of the nearest neighbour of raw pixels in 1-shot tasks within every group, hardest first."""
+    # all groups are asked for as many ways, so that errors can be compared
     sizes = {name: len(classes) for name, classes in groups_of(source, split).items() if len(classes) > 1}
     most = min([ways, *sizes.values()])
     errors = {}

@@ -46,10 +46,8 @@ class PictureLoader(NamedTuple):
 def image_loader(
     source: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Callable[[NDArray[np.int64]], Tensor]:
-    """Rows of any shape ``(…)`` → pictures ``(…, C, H, W)`` in 0 to 1: one gather of bytes, one conversion.
-
-    numpy converts bytes to numbers in half of torch's time, and makes the same numbers.
-    """
+    """Rows of any shape ``(…)`` → pictures ``(…, C, H, W)`` in 0…1: one gather of bytes, one conversion."""
+    # numpy converts bytes to numbers in half of torch's time, and makes the same numbers
     _, height, width, channels = source.images.shape
     flat = np.asarray(source.images).reshape(len(source.images), -1)
     exact = dtype if dtype in (torch.float32, torch.float64) else torch.float32

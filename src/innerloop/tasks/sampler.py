@@ -55,11 +55,7 @@ class Sampler(NamedTuple):
 
 
 def task_order(seed: int, n_tasks: int, index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which of ``n_tasks`` tasks each episode shows: every pass over them in a new order.
-
-    >>> sorted(task_order(0, 5, np.arange(5)).tolist()), sorted(task_order(0, 5, np.arange(5, 10)).tolist())
-    ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
-    """
+    """Which of ``n_tasks`` tasks each episode shows: every pass over them in a new order."""
     epochs, places = np.divmod(index, n_tasks)
     out = np.empty_like(index)
     for epoch in np.unique(epochs):
@@ -91,12 +87,7 @@ def check_settings(family: Family, settings: dict[str, Any]) -> None:
 
 
 def full_settings(family: Family, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a family with its defaults filled in: what a sampler of it depends on.
-
-    >>> def waves(draws, shots, queries, height=1.0, length=2.0): ...
-    >>> full_settings(waves, {"length": 3.0})
-    {'height': 1.0, 'length': 3.0}
-    """
+    """The settings of a family with its defaults filled in: what a sampler of it depends on."""
     defaults = {
         name: parameter.default
         for name, parameter in _own_parameters(family).items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -74,16 +74,10 @@ def supervised_sampler(
 DEGREES = (0, 90, 180, 270)
 
 
-@dataclass(frozen=True)
-class TurnedFiles:
-    """File names with the turn appended; a class, because closures cannot be sent to other processes."""
-
-    source: ImageSource
-
-    def __call__(self, row: int) -> str:
-        """The name of a row's file."""
-        turn, original = divmod(row, len(self.source.images))
-        return self.source.files(original) + (f"#{DEGREES[turn]}" if turn else "")
+def _turned_name(source: ImageSource, row: int) -> str:
+    """The name of a row's file, with the turn appended."""
+    turn, original = divmod(row, len(source.images))
+    return source.files(original) + (f"#{DEGREES[turn]}" if turn else "")
 
 
 def with_rotations(source: ImageSource) -> ImageSource:
@@ -112,6 +106,6 @@ def with_rotations(source: ImageSource) -> ImageSource:
         class_names=names,
         splits=splits,
         groups=groups,
-        files=TurnedFiles(source),
+        files=partial(_turned_name, source),
         content_sha256=f"{source.content_sha256}+rotations",
     )

@@ -100,12 +100,7 @@ def _numbers(path: Path, body: list[list[str]], places: Mapping[str, int]) -> di
 def split_groups(
     table: Table, splits: Mapping[str, Sequence[str]] | None = None, seed: int = 0
 ) -> dict[str, list[int]]:
-    """Which groups belong to which split; no group belongs to two.
-
-    >>> table = Table(np.zeros((3, 1)), np.zeros((3, 1)), np.arange(3), ("a", "b", "c"), ("x",))
-    >>> split_groups(table, {"train": ["a", "b"], "test": ["c"]})
-    {'train': [0, 1], 'test': [2]}
-    """
+    """Which groups belong to which split; no group belongs to two."""
     if splits is None:
         order = np.argsort(hashed_uniform(derive_seed(seed, "groups"), np.arange(len(table.names)), 1)[:, 0])
         ends = np.round(np.cumsum([0.0, *SHARES.values()]) * len(order)).astype(int)

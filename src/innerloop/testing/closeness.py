@@ -90,30 +90,15 @@ LIMIT = 1e-5
 
 
 def printed(decimals: int) -> float:
-    """Half a unit of the last of this many printed decimals.
-
-    >>> abs(0.0357 - 0.03574) < printed(4) < abs(0.0357 - 0.03576)
-    True
-    """
+    """Half a unit of the last of this many printed decimals."""
     return 0.5 * 10.0**-decimals
 
 
 def difference(
     actual: Tensor, expected: Tensor, tol: tuple[float, float] | None = None, scale: float = 1.0
 ) -> str:
-    """How two tensors differ, in words; empty if they agree.
-
-    The largest difference must be small beside the largest entry: single entries may cancel to zero.
-
-    Args:
-        actual: what was computed.
-        expected: what it should be.
-        tol: relative and absolute tolerance; that of the dtype if omitted.
-        scale: a factor on both.
-
-    >>> difference(torch.ones(2), torch.ones(2)), difference(torch.ones(2), torch.zeros(2))
-    ('', 'it differs by 1, allowed 1e-05')
-    """
+    """How two tensors differ, in words; empty if they agree."""
+    # the largest difference beside the largest entry: single entries may cancel to zero
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return (
             f"it is {actual.dtype} of shape {tuple(actual.shape)} instead of {expected.dtype} "
@@ -130,13 +115,7 @@ def difference(
 
 
 def close(a: Any, b: Any, scale: float = 1.0) -> bool:
-    """Whether two results (tensors in tuples and dicts) agree to the tolerance of their dtype.
-
-    Args:
-        a: one result.
-        b: the other.
-        scale: factor on the tolerance.
-    """
+    """Whether two results (tensors in tuples and dicts) agree to the tolerance of their dtype."""
     left, left_spec = pytree.tree_flatten(a)
     right, right_spec = pytree.tree_flatten(b)
     return left_spec == right_spec and not any(
@@ -145,13 +124,7 @@ def close(a: Any, b: Any, scale: float = 1.0) -> bool:
 
 
 def assert_close(actual: Tensor, expected: Tensor, tol: tuple[float, float] | None = None) -> None:
-    """Fails with the :func:`difference`, if there is one.
-
-    Args:
-        actual: what was computed.
-        expected: what it should be.
-        tol: relative and absolute tolerance; that of the dtype if omitted.
-    """
+    """Fails with the :func:`difference`, if there is one."""
     told = difference(actual, expected, tol)
     assert not told, told
 
@@ -159,13 +132,7 @@ def assert_close(actual: Tensor, expected: Tensor, tol: tuple[float, float] | No
 def assert_trees_close(
     actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tol: tuple[float, float] | None = None
 ) -> None:
-    """:func:`assert_close`, entry by entry, for trees with the same names.
-
-    Args:
-        actual: what was computed, by name.
-        expected: what it should be.
-        tol: relative and absolute tolerance; that of the dtype if omitted.
-    """
+    """:func:`assert_close`, entry by entry, for trees with the same names."""
     assert set(actual) == set(expected)
     told = {name: difference(actual[name], expected[name], tol) for name in expected}
     assert not any(told.values()), {name: words for name, words in told.items() if words}
@@ -179,10 +146,7 @@ def assert_trees_equal(actual: Mapping[str, Tensor], expected: Mapping[str, Tens
 
 
 def assert_mean(sample: Tensor, expected: float) -> None:
-    """The mean of independent values is within :data:`STANDARD_ERRORS` standard errors of what it should be.
-
-    >>> assert_mean(torch.tensor([1.0, 2.0, 3.0]), 2.5)
-    """
+    """The mean of independent values is at most :data:`STANDARD_ERRORS` standard errors off."""
     sample = sample.double().flatten()
     error = float(sample.std()) / sample.numel() ** 0.5
     gap = abs(float(sample.mean()) - expected)

@@ -70,19 +70,7 @@ def expect_slope(
     what: str,
     untrained: Collection[str] = (),
 ) -> None:
-    """Compares the gradient of the mean loss of some tasks with finite differences, along a direction.
-
-    Parameters that are not trained need no gradient: the direction leaves them where they are.
-
-    Args:
-        loss: of one task.
-        params: where to differentiate.
-        buffers: of the network.
-        batch: the tasks.
-        failures: where a disagreement is noted.
-        what: what the message calls the gradient.
-        untrained: parameters that need no gradient.
-    """
+    """Compares the gradient of the mean loss of some tasks with finite differences, along a direction."""
 
     def total(p: Params) -> Tensor:
         """The mean loss of the tasks."""
@@ -101,15 +89,9 @@ def expect_slope(
     )
 
 
-def slope(value: Callable[[Params], Tensor], params: Params, direction: Params, h: float = 1e-5) -> float:
-    """The derivative of ``value`` along a direction, by central differences of fourth order.
-
-    Args:
-        value: a scalar function of parameters.
-        params: where.
-        direction: along what.
-        h: length of a step.
-    """
+def slope(value: Callable[[Params], Tensor], params: Params, direction: Params) -> float:
+    """The derivative of ``value`` along a direction, by central differences of fourth order."""
+    h = 1e-5
 
     def at(t: float) -> float:
         """The value so far along the direction."""

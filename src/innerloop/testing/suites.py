@@ -27,12 +27,8 @@ from innerloop.nets.network import Network, apply
 from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import Sampler, make_sampler
 from innerloop.testing.closeness import close
-from innerloop.testing.collect import (
-    Failures,
-    copied,
-    expect_slope,
-    to_dtype,
-)
+from innerloop.testing.collect import Failures, copied, expect_slope, to_dtype
+from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.mapping import map_tasks
 from innerloop.training.execution.plan import Plan
@@ -93,10 +89,8 @@ def check_tasks(sampler: Sampler, episodes: int = 6) -> None:
 
 def _check_tasks(sampler: Sampler, n: int, failures: Failures) -> None:
     alone = [sampler.episode(i) for i in range(n)]
-    again, backwards = (
-        sampler.episodes(range(n)).tasks(),
-        sampler.episodes(range(n - 1, -1, -1)).tasks()[::-1],
-    )
+    again = sampler.episodes(range(n)).tasks()
+    backwards = sampler.episodes(range(n - 1, -1, -1)).tasks()[::-1]
     pure = all(_same(a, b) for a, b in zip(alone, again, strict=True))
     failures.expect(pure, "episode(i) differs between being asked for alone and in a batch")
     ordered = all(_same(a, b) for a, b in zip(alone, backwards, strict=True))
@@ -147,21 +141,22 @@ def check_objective(
     )
     failures.attempt("execution", lambda: _objective_modes(objective, params, buffers, batch, vmap, failures))
     if objective.loss is not None and exact_gradient:
-        failures.attempt("gradient", lambda: _objective_gradient(objective, params, buffers, batch, failures))
+        loss, fixed = objective.loss, objective.untrained
+        failures.attempt(
+            "gradient", lambda: expect_slope(loss, params, buffers, batch, failures, "gradient", fixed)
+        )
     failures.report()
 
 
 def _objective_modes(
     objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, vmap: bool, failures: Failures
 ) -> None:
-    def run(plan: Plan) -> object:
+    def run(plan: Plan) -> Gradient:
         """The meta-gradient under a plan."""
         return meta_gradient(objective.loss, plan, direction=objective.direction)(params, buffers, batch)
 
     before = copied((params, buffers, batch))
-    looped = meta_gradient(objective.loss, Plan("loop"), direction=objective.direction)(
-        params, buffers, batch
-    )
+    looped = run(Plan("loop"))
     failures.expect(close((params, buffers, batch), before), "it changed its inputs")
     failures.expect(looped.grads.keys() == params.keys(), "gradients and parameters have different names")
     failures.expect(looped.buffers.keys() == buffers.keys(), "the buffers given back have other names")
@@ -173,13 +168,6 @@ def _objective_modes(
         failures.expect(
             close(run(Plan("vmap", chunk=2)), looped, scale=100), "chunked vmap and loop disagree"
         )
-
-
-def _objective_gradient(
-    objective: Objective, params: Params, buffers: Buffers, batch: TaskBatch, failures: Failures
-) -> None:
-    assert objective.loss is not None
-    expect_slope(objective.loss, params, buffers, batch, failures, "gradient", objective.untrained)
 
 
 def check_learner(
@@ -326,13 +314,7 @@ def check_method(method: str, variant: str = "", **inner: Any) -> None:
 
 
 def built(method: str, case: Case, given: Mapping[str, Any]) -> Made:
-    """A learner as a recipe builds it, and the first weights of its network.
-
-    Args:
-        method: its name in the table of learners.
-        case: network, loss and number of classes.
-        given: further settings of a recipe's ``inner`` section.
-    """
+    """A learner as a recipe builds it, and the first weights of its network."""
     start = {"lr": 0.01, "steps": 2, "loss": case.loss, **given}
     if method in LEARNERS:
         start["method"] = method

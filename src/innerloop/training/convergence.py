@@ -1,7 +1,7 @@
 """Does training stay under its bound? The theorem's constants for a meta-learner on its tasks.
 
 For the summed loss ½‖f − y‖² and fully connected networks in the NTK parametrisation (MetaNTK, Theorem 1;
-Bridge, Theorem 3): either the kernel's own course, or a wide network that is trained beside its bound.
+Bridge, Theorem 3).
 """
 
 from __future__ import annotations

@@ -57,13 +57,7 @@ def group_of(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:
 
 
 def state_from(tensors: dict[str, Tensor], scalars: dict[str, Any]) -> TrainState:
-    """The inverse of :meth:`TrainState.tensors` and :meth:`TrainState.scalars`.
-
-    >>> import torch
-    >>> state = TrainState(3, {"w": torch.ones(1)}, {}, {"w/exp_avg": torch.zeros(1)}, best=0.5)
-    >>> state_from(state.tensors(), state.scalars()) == state
-    True
-    """
+    """The inverse of :meth:`TrainState.tensors` and :meth:`TrainState.scalars`."""
     known = {name: scalars[name] for name in TrainState._fields if name in scalars}
     wrong = [name for name in ("step", *known) if not _is_sound(name, known.get(name))]
     if wrong:
@@ -86,11 +80,8 @@ def _is_sound(name: str, value: Any) -> bool:
 
 
 def in_order(state: TrainState, params: Params, buffers: Buffers) -> TrainState:
-    """The state in the order, and on the devices, of the parameters and buffers given.
-
-    Files keep their tensors sorted by name. Sums over parameters, and those inside autograd, follow the order
-    of the dict: in another order, training goes on with other last bits.
-    """
+    """The state in the order, and on the devices, of the parameters and buffers given."""
+    # files sort tensors by name; sums in another order go on with other last bits
 
     def sort(saved: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
         """What was saved, in the order of ``like``; what ``like`` does not name comes last."""

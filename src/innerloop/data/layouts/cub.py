@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 
 from innerloop.core.errors import UserError
@@ -24,7 +25,7 @@ def cub(archives: Sequence[Archive], classes: ClassList) -> Layout:
             parts = name.split("/")
             if len(parts) >= 2 and parts[-2] in members and parts[-3:-2] in ([], [FOLDER]):
                 members[parts[-2]].append((f"{parts[-2]}/{parts[-1]}", archive, name))
-    rows = [item for label in classes.names for item in sorted(members[label], key=_path)]
+    rows = [item for label in classes.names for item in sorted(members[label], key=itemgetter(0))]
     present = {path for path, _, _ in rows}
     if listed is not None and listed != present:
         lost = sorted(listed - present) or sorted(present - listed)
@@ -37,15 +38,12 @@ def cub(archives: Sequence[Archive], classes: ClassList) -> Layout:
             f"{where(archives)} has no pictures of {len(missing)} of CUB's {len(classes.names)} classes, "
             f"such as {missing[0]}: give CUB_200_2011.tgz."
         )
-    packed: dict[int, tuple[Archive, dict[str, int]]] = {}
-    for row, (_, archive, name) in enumerate(rows):
-        packed.setdefault(id(archive), (archive, {}))[1][name] = row
     return Layout(
         classes.names,
         tuple(len(members[label]) for label in classes.names),
         [path for path, _, _ in rows],
         (SIZE, SIZE, 3),
-        fill_from(list(packed.values()), decode_84),
+        fill_from([(archive, name) for _, archive, name in rows], decode_84),
     )
 
 
@@ -56,7 +54,3 @@ def _listed(archives: Sequence[Archive]) -> set[str] | None:
         return None
     lines = place[0].read(place[1]).decode("utf-8", "replace").splitlines()
     return {line.split(maxsplit=1)[1].strip() for line in lines if len(line.split(maxsplit=1)) == 2}
-
-
-def _path(item: tuple[str, Archive, str]) -> str:
-    return item[0]

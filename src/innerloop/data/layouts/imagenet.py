@@ -41,8 +41,17 @@ def from_files(archives: Sequence[Archive], classes: ClassList, labels: Mapping[
             f"as {missing[0]}: give the folder (or archive) of all pictures."
         )
     for pictures in members.values():
-        pictures.sort(key=_file_name)
-    return _layout(*grouped_rows(members, classes.names), classes)
+        pictures.sort(key=lambda item: item[1].rpartition("/")[2])
+    rows, counts = grouped_rows(members, classes.names)
+    return Layout(
+        classes.names,
+        tuple(counts),
+        [name for _, name in rows],
+        (SIZE, SIZE, 3),
+        fill_from(rows, decode_84),
+        classes.groups,
+        classes.group_names,
+    )
 
 
 def read_lists(archives: Sequence[Archive]) -> dict[str, str]:
@@ -70,22 +79,3 @@ def _label(name: str, labels: Mapping[str, str], wanted: Mapping[str, object]) -
         if match and match[0] in wanted:
             return match[0]
     return None
-
-
-def _file_name(item: tuple[Archive, str]) -> str:
-    return item[1].rpartition("/")[2]
-
-
-def _layout(rows: list[tuple[Archive, str]], counts: list[int], classes: ClassList) -> Layout:
-    packed: dict[int, tuple[Archive, dict[str, int]]] = {}
-    for row, (archive, name) in enumerate(rows):
-        packed.setdefault(id(archive), (archive, {}))[1][name] = row
-    return Layout(
-        classes.names,
-        tuple(counts),
-        [name for _, name in rows],
-        (SIZE, SIZE, 3),
-        fill_from(list(packed.values()), decode_84),
-        classes.groups,
-        classes.group_names,
-    )

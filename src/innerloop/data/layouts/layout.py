@@ -44,20 +44,16 @@ def find_file(archives: Sequence[Archive], name: str) -> tuple[Archive, str] | N
 
 
 def grouped_rows(members: Mapping[str, list[A]], classes: Sequence[str]) -> tuple[list[A], list[int]]:
-    """Members class after class, and how many each class has.
-
-    >>> grouped_rows({"b": ["3"], "a": ["1", "2"]}, ["a", "b"])
-    (['1', '2', '3'], [2, 1])
-    """
+    """Members class after class, and how many each class has."""
     rows = [name for label in classes for name in members[label]]
     return rows, [len(members[label]) for label in classes]
 
 
-def fill_from(
-    packed: Sequence[tuple[Archive, Mapping[str, int]]], decode: Callable[[bytes], NDArray[np.uint8]]
-) -> Fill:
-    """A ``fill`` that decodes every wanted file of every archive into its row, in packed order."""
-    total = sum(len(rows) for _, rows in packed)
+def fill_from(files: Sequence[tuple[Archive, str]], decode: Callable[[bytes], NDArray[np.uint8]]) -> Fill:
+    """A ``fill`` that decodes the file of every row, in the order in which archives have them packed."""
+    packed: dict[int, tuple[Archive, dict[str, int]]] = {}
+    for number, (archive, inside) in enumerate(files):
+        packed.setdefault(id(archive), (archive, {}))[1][inside] = number
 
     def fill(images: NDArray[np.uint8], progress: Progress) -> None:
         """Decodes all files in threads, and writes each picture to its row of ``images``."""
@@ -72,9 +68,9 @@ def fill_from(
                     f"'{name}' in the archive cannot be read as a picture ({error}); get the archive again."
                 ) from None
 
-        for done, (row, picture) in enumerate(in_threads(work, _items(packed)), start=1):
+        for done, (row, picture) in enumerate(in_threads(work, _items(packed.values())), start=1):
             images[row] = picture
-            progress("converting", done, total)
+            progress("converting", done, len(files))
 
     return fill
 

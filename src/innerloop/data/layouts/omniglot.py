@@ -38,7 +38,7 @@ def omniglot(archives: Sequence[Archive], classes: ClassList) -> Layout:
             f"{missing[0]}: give both, --from images_background.zip --from images_evaluation.zip."
         )
     for drawings in members.values():
-        drawings.sort(key=_drawing)
+        drawings.sort(key=lambda name: name.rpartition("/")[2])
     rows, counts = grouped_rows(members, classes.names)
 
     def fill(images: NDArray[np.uint8], progress: Progress) -> str:
@@ -48,10 +48,6 @@ def omniglot(archives: Sequence[Archive], classes: ClassList) -> Layout:
     return Layout(
         classes.names, tuple(counts), rows, (SIZE, SIZE, 1), fill, classes.groups, classes.group_names
     )
-
-
-def _drawing(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def _fill(

@@ -124,10 +124,8 @@ def _part(archives: Sequence[Archive], part: str) -> _Part:
 def _general(
     table: dict[str, Any], labels: NDArray[np.int64], n_classes: int
 ) -> tuple[list[int] | None, list[str]]:
-    """Superclasses, where the file's numbers can be right.
-
-    The published code counted some of them one too high; numbers that name no superclass show it.
-    """
+    """Superclasses, where the file's numbers can be right."""
+    # the published code counted some one too high; numbers that name no superclass show it
     names = [text(name) for name in table.get("label_general_str") or []]
     general = np.asarray(table.get("label_general", []))
     if general.shape != labels.shape or not names:

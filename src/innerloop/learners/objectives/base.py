@@ -98,11 +98,7 @@ OBJECTIVES: dict[str, ObjectiveEntry] = {
 
 
 def objectives() -> str:
-    """Every objective by its name in ``outer.objective``.
-
-    >>> print(objectives().splitlines()[4].split(" | ")[:3])
-    ['| `multitask`', 'MTL', 'eq. 12']
-    """
+    """Every objective by its name in ``outer.objective``."""
     heading = (
         "`outer.objective`",
         "method",

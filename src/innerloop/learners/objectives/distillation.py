@@ -39,16 +39,7 @@ def teacher_of(network: Network, params: Params, buffers: Buffers) -> Teacher:
 
 
 def divergence(outputs: Tensor, taught: Tensor, temperature: float) -> Tensor:
-    r"""How far outputs :math:`s` are from a teacher's :math:`t`, both softened; a mean over samples.
-
-    .. math:: T^2\,\mathrm{KL}\big(\operatorname{softmax}(t/T)\,\|\,\operatorname{softmax}(s/T)\big)
-
-    The factor :math:`T^2` keeps its gradient of the size of cross-entropy's (Hinton et al. 2015).
-
-    >>> import torch
-    >>> float(divergence(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0]]), 4.0))
-    0.0
-    """
+    """T²·KL(softmax(t/T)‖softmax(s/T)), mean over samples; T² keeps gradients as large (Hinton 2015)."""
     said = F.log_softmax(outputs / temperature, dim=-1)
     wanted = F.log_softmax(taught / temperature, dim=-1)
     return temperature**2 * (wanted.exp() * (wanted - said)).sum(-1).mean()

@@ -31,12 +31,8 @@ class Choice(NamedTuple):
 
 
 def in_bfloat16(objective: Objective, device: str = "cpu") -> Objective:
-    """The objective with convolutions and matrix products in bfloat16, pictures channels-last.
-
-    Parameters, their gradients, statistics, features and losses stay float32, and no loss scaling is needed:
-    bfloat16 has float32's range. Whether it is any faster depends on the processor: see
-    :func:`bfloat16_pays`. For ResNet-12 and wide ResNets (Conv4 has float32 kernels of its own).
-    """
+    """The objective with convolutions and matrix products in bfloat16, pictures channels-last."""
+    # bfloat16 has float32's range: no loss scaling; not for Conv4, which has float32 kernels of its own
     check_bfloat16(device)
     if objective.loss is None:
         raise UserError(f"objective '{objective.name}' has no loss to compute in bfloat16: use float32.")
@@ -79,11 +75,8 @@ class Speedup(NamedTuple):
 
 @functools.cache
 def bfloat16_pays(device: str = "cpu", threads: int | None = None) -> Speedup:
-    """Measures one convolution of ResNet-12's second stage, forward and back, both ways; once per process.
-
-    Processors without bfloat16 arithmetic emulate it, ten times slower than float32 and more; where it does
-    not work at all, nothing is measured.
-    """
+    """Measures one convolution of ResNet-12's second stage, forward and back, both ways; once per process."""
+    # processors without bfloat16 arithmetic emulate it, ten times slower than float32 and more
     del threads
     outcome = bfloat16_works(device)
     if not outcome.works:

@@ -127,25 +127,12 @@ def _start(heads: str, n_heads: int, class_rows: bool, ways: int | None) -> Star
 
 
 def released_rows(generator: torch.Generator, classes: int, features: int, ways: int) -> Tensor:
-    r"""First rows of Bridge's released code: Kaiming-uniform with a = √5, times :math:`\sqrt{C/N}`.
-
-    .. math:: W_{kj} \sim \sqrt{C/N}\;U(\pm 1/\sqrt{d})
-
-    for :math:`C` training classes, tasks of :math:`N` ways and :math:`d` features.
-
-    >>> rows = released_rows(torch.Generator().manual_seed(0), classes=64, features=640, ways=5)
-    >>> round(head_scale(64, 5), 2), bool(rows.abs().max() <= head_scale(64, 5) / 640**0.5)
-    (3.58, True)
-    """
+    """First rows of Bridge's released code: √(classes/ways) · U(±1/√features), Kaiming-uniform, a = √5."""
     return uniform(generator, (classes, features), features) * head_scale(classes, ways)
 
 
 def head_scale(classes: int, ways: int) -> float:
-    """The factor √(classes / ways) on the first rows: 3.58 for 64 classes, 8.38 for 351, 3.46 for 60.
-
-    >>> [round(head_scale(classes, 5), 2) for classes in (64, 351, 60)]
-    [3.58, 8.38, 3.46]
-    """
+    """The factor √(classes / ways) on the first rows: 3.58 for 64 classes, 8.38 for 351, 3.46 for 60."""
     return math.sqrt(classes / ways)
 
 

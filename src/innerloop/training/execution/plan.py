@@ -97,17 +97,7 @@ class Plan(_Plan):
 
 @contextmanager
 def torch_threads(plan: Plan | None) -> Iterator[None]:
-    """Gives torch the threads that a plan leaves to it, and back those it had: the process is not ours alone.
-
-    None leaves them as they are.
-
-    >>> before = torch.get_num_threads()
-    >>> with torch_threads(Plan("loop", before + 1)):
-    ...     torch.get_num_threads() - before
-    1
-    >>> torch.get_num_threads() - before
-    0
-    """
+    """Gives torch the threads that a plan leaves to it (None: as they are), and back those it had."""
     before = torch.get_num_threads()
     wanted = before if plan is None else plan.intra_op
     if wanted != before:

@@ -1,8 +1,4 @@
-"""The processes that share one run: what they tell each other, and which of them is missing.
-
-Rank 0 leads. Tensors travel as bytes of safetensors, never as pickles. There is one group per process, as
-``torch.distributed`` has one.
-"""
+"""The processes that share one run: what they tell each other (no pickles), and which of them is missing."""
 
 from __future__ import annotations
 
@@ -21,6 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from innerloop.core.ranks import LostRankError, Rank
+from innerloop.core.resources import process_fields
 
 TIMEOUT = 600.0
 """Seconds after which a rank that does not answer is given up."""
@@ -222,17 +219,11 @@ def group_of(ranks: int) -> RankGroup:
 
 
 def process_lives(pid: int) -> bool:
-    """Whether a process of this machine is there, and not only its entry in the table.
-
-    >>> process_lives(os.getpid())
-    True
-    """
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in ("Z", "X")
-    except (OSError, IndexError):
-        if Path("/proc/self/stat").exists():
-            return False
+    """Whether a process of this machine is there, and not only its entry in the table."""
+    if fields := process_fields(pid):
+        return fields[0] not in ("Z", "X")
+    if process_fields(os.getpid()):
+        return False
     try:
         os.kill(pid, 0)
     except OSError:

@@ -1,8 +1,7 @@
 r"""Tasks divided among ranks: every rank takes some, and all end with the same numbers.
 
-For a meta-gradient each rank differentiates its own tasks to the end; what is finished is added up in one
-flat buffer, once per step. (``DistributedDataParallel`` reduces inside the backward pass, which is wrong
-where there is a second one.)
+Each rank differentiates its own tasks to the end; what is finished is added up once per step.
+(``DistributedDataParallel`` reduces inside the backward pass, which is wrong where there is a second one.)
 """
 
 from __future__ import annotations
@@ -33,11 +32,7 @@ class AllRanksError(UserError):
 
 
 def share_of(total: int, rank: int, size: int) -> tuple[int, int]:
-    """The tasks ``start … stop − 1`` of a rank: neighbours, and nobody has two more than another.
-
-    >>> [share_of(7, rank, 3) for rank in range(3)], share_of(1, 1, 2)
-    ([(0, 3), (3, 5), (5, 7)], (1, 1))
-    """
+    """The tasks ``start … stop − 1`` of a rank: neighbours, and nobody has two more than another."""
     least, more = divmod(total, size)
     start = rank * least + min(rank, more)
     return start, start + least + (rank < more)
@@ -54,14 +49,8 @@ def lazy_batch(size: int, draw: Callable[[int, int], Batch]) -> Batch:
 
 
 def across_ranks(run: MetaGradient, ranks: int) -> MetaGradient:
-    r"""The same meta-gradient with the tasks of a batch divided among ranks.
-
-    With :math:`T_r` of the :math:`T` tasks on rank :math:`r`,
-
-    .. math:: \nabla\frac1T\sum_tL_t = \sum_r\frac{T_r}{T}\,\nabla\frac1{T_r}\sum_{t\in r}L_t,
-
-    and statistics are averaged likewise. Losses stand at their task's place: their sums have one term.
-    """
+    """The same meta-gradient with the tasks of a batch divided among ranks."""
+    # ∇ 1/T Σ_t L_t = Σ_r T_r/T ∇ 1/T_r Σ_{t∈r} L_t, and so statistics; sums of losses have one term
     calls = 0
 
     def run_here(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
@@ -139,11 +128,7 @@ class _Flat:
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:
-    """Stands for every bit of the tensors.
-
-    >>> checksum([torch.tensor(0.0)]) == checksum([torch.tensor(-0.0)])
-    False
-    """
+    """Stands for every bit of the tensors."""
     crc = 0
     for value in tensors:
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -154,13 +139,8 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 def map_over_ranks(
     work: Callable[[list[A]], list[tuple[Tensor, ...]]], items: Sequence[A], ranks: int, together: int = ROUND
 ) -> list[tuple[Tensor, ...]]:
-    """``work`` on a list of items, divided among ranks; every rank gets all results, in the items' order.
-
-    An item is never divided, so what depends on its size does not depend on the number of ranks.
-
-    >>> map_over_ranks(lambda numbers: [(torch.tensor(n),) for n in numbers], [3, 4], 1)
-    [(tensor(3),), (tensor(4),)]
-    """
+    """``work`` on a list of items, divided among ranks; every rank gets all results, in the items' order."""
+    # an item is never divided: what depends on its size does not depend on the number of ranks
     if ranks == 1:
         return work(list(items))
     results: list[tuple[Tensor, ...]] = []

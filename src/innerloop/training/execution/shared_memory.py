@@ -37,14 +37,8 @@ def _span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
 
 
 def layout_of(tensor: Tensor, start: int) -> TensorLayout:
-    """Where a tensor goes, from ``start`` on: with its own strides, and as far beside a multiple of 64 bytes.
-
-    Routines of linear algebra look at both, and sum in another order for another layout: a copy gives the
-    same numbers to the last bit only if it lies as the original does.
-
-    >>> layout_of(torch.zeros(2, 3), 100).offset
-    128
-    """
+    """Where a tensor goes, from ``start`` on: with its own strides, and its own place modulo 64 bytes."""
+    # linear algebra sums in another order for another layout: else copies differ in their last bits
     offset = -(-start // ALIGNED) * ALIGNED + tensor.data_ptr() % ALIGNED
     return TensorLayout(offset, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
@@ -59,10 +53,9 @@ def layouts_of(tree: Mapping[str, Tensor], start: int) -> tuple[dict[str, Tensor
 
 
 class Arena:
-    """A block of shared memory, for the process that makes it and for those that it starts afterwards.
+    """A block of shared memory, for the process that makes it and for those that it starts afterwards."""
 
-    It has no name in the file system, so that nothing is left behind, however the processes end.
-    """
+    # without a name in the file system: nothing is left behind, however the processes end
 
     def __init__(self, context: BaseContext, size: int) -> None:
         self.size = size

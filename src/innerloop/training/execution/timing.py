@@ -72,12 +72,8 @@ def part_of(batch: Batch) -> Batch:
 def time_plans(
     plans: list[Plan], batch: Batch, measure: Measure, steps: int, say: Callable[[str], None] | None = None
 ) -> PlanTimings:
-    """Times those plans that may be the fastest, and says what became of the others.
-
-    All are tried on a part of the batch; then the whole is run in the order of what that took, while the
-    budget lasts: 2 % of the run, at least 5 s and at most 20 s. If not even one whole step fits, the fastest
-    part decides, and what a step takes is estimated from it.
-    """
+    """Times those plans that may be the fastest, and says what became of the others."""
+    # parts of the batch first, then the whole in the order of what those took, while the budget lasts
     timing = _Timing(batch, measure, steps, say)
     timing.try_parts(plans)
     if not timing.parts and timing.part is not batch:  # a loss that does not take fewer queries, for example
@@ -200,11 +196,7 @@ def _starts_in_vain(total: float) -> bool:
 
 
 def pace_words(milliseconds: float) -> str:
-    """What a step takes, in the unit that fits.
-
-    >>> pace_words(9.71), pace_words(12_600.0)
-    ('9.71 ms', '12.6 s')
-    """
+    """What a step takes, in the unit that fits."""
     return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
 
 

@@ -1,8 +1,4 @@
-"""Started as a process of its own: products in bfloat16, forward and back, in shapes that choose all kernels.
-
-A processor may announce bfloat16 instructions (AVX-512 BF16, AMX) that its hypervisor does not let through;
-the first product then ends the process. Small and large products, single and batched, take different kernels.
-"""
+"""Started as a process of its own: products in bfloat16, which a processor may announce and die of."""
 
 from __future__ import annotations
 

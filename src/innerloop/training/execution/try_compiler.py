@@ -1,8 +1,4 @@
-"""Started as a process of its own: whether a C++ compiler makes a library that can be loaded and run here.
-
-With the headers and flags that ``torch.compile`` needs: Python's own, OpenMP, and the instructions of this
-very processor, which a hypervisor may announce and not let through.
-"""
+"""Started as a process of its own: whether a C++ compiler makes a library that can be loaded and run here."""
 
 from __future__ import annotations
 

@@ -30,11 +30,7 @@ class WorkersError(UserError):
 
 
 class FunctionMessage:
-    """A function on its way to another process.
-
-    Forked processes have it already. For others it is pickled by value, closures included, which pickle
-    itself does not do; locks and thread-local values are made anew.
-    """
+    """A function on its way to another process: by value, closures included, unless it is forked."""
 
     def __init__(self, function: Callable[..., Any], method: str) -> None:
         self._function: Callable[..., Any] | None = function

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from innerloop.core.child_processes import safe_path, start_method
+from innerloop.core.resources import process_fields
 from innerloop.training.execution.shared_memory import Arena
 from innerloop.training.execution.worker import (
     Answer,
@@ -113,11 +113,8 @@ class WorkerPool:
                 worker.process.join()
 
     def abandon(self) -> None:
-        """Ends the processes from within a garbage collection: without waiting for anything.
-
-        A collection may run while torch holds a lock of its own. Who waits there lets other threads run,
-        which wait for that lock and let nobody run. Sending a signal does not wait.
-        """
+        """Ends the processes from within a garbage collection: without waiting for anything."""
+        # torch may hold a lock meanwhile, for which a thread would wait that we wait for: signals do not wait
         if os.getpid() != self._owner:
             return
         workers, self._workers = list(self._workers.values()), {}
@@ -230,13 +227,7 @@ class WorkerPool:
 
 
 def describe_exit(code: int | None) -> str:
-    """How a process ended, in words.
-
-    >>> describe_exit(-9)
-    'was ended by SIGKILL (kill -9, or a system out of memory)'
-    >>> describe_exit(3)
-    'ended with exit code 3'
-    """
+    """How a process ended, in words."""
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -248,20 +239,9 @@ def describe_exit(code: int | None) -> str:
 
 
 class HangDetector:
-    """How long each of some processes has been silent and still, while somebody waited for it.
+    """Which processes use no processor time while somebody waits for them: those that wait for ever."""
 
-    A task may take as long as it likes, so its time says nothing. A process that waits for something that
-    never comes (a lock that a thread held when it was forked, a signal that stopped it) uses no processor
-    time, and that can be seen from outside.
-
-    What counts are looks and not the clock: if this process was stopped too (Ctrl-Z, a machine that slept),
-    nobody waited.
-
-    >>> watch = HangDetector()
-    >>> import os
-    >>> watch.hangs(os.getpid())  # the first look
-    False
-    """
+    # looks count and not the clock: if this process was stopped too (Ctrl-Z, sleep), nobody waited
 
     def __init__(self) -> None:
         self._used: dict[int, int] = {}
@@ -280,27 +260,14 @@ class HangDetector:
 
 
 def processor_ticks(pid: int) -> int | None:
-    """Processor time that a process has used, in the ticks of its system; None where that is not told.
-
-    >>> processor_ticks(-1) is None
-    True
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-        user, system = fields.split()[11:13]
-        return int(user) + int(system)
-    except (OSError, ValueError):
-        return None
+    """Processor time that a process has used, in the ticks of its system; None where that is not told."""
+    fields = process_fields(pid)
+    return int(fields[11]) + int(fields[12]) if fields else None
 
 
 @contextmanager
 def worker_warnings(say: Callable[[str], None]) -> Iterator[None]:
-    """Within it every :class:`WorkerWarning` is a line for ``say``; other warnings go where they went.
-
-    >>> with worker_warnings(print):
-    ...     warnings.warn("worker 1 was ended", WorkerWarning)
-    warning: worker 1 was ended
-    """
+    """Within it every :class:`WorkerWarning` is a line for ``say``; other warnings go where they went."""
     before = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -167,11 +167,7 @@ def summary(points: list[int], seconds: dict[str, list[float]]) -> dict[str, Any
 
 
 def exponent(points: list[int], seconds: list[float]) -> float:
-    """The slope of log time over log size between the last two sizes.
-
-    >>> exponent([1, 2, 4], [1.0, 1.0, 8.0])
-    3.0
-    """
+    """The slope of log time over log size between the last two sizes."""
     return math.log(seconds[-1] / seconds[-2]) / math.log(points[-1] / points[-2])
 
 

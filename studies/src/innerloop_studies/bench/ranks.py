@@ -70,11 +70,7 @@ class StepTimings(NamedTuple):
 
 
 def share_of_steps(seconds: Sequence[float], exchanges: Sequence[Sequence[float]]) -> Share:
-    """What exchanges take of steps; ``exchanges`` are seconds inside the group, by rank and call.
-
-    >>> share_of_steps([1.0, 2.0, 1.0], [[0.125, 0.5, 0.125], [0.375, 0.25, 0.375]])
-    Share(exchange=0.125, waiting=0.125, waited_s=0.125)
-    """
+    """What exchanges take of steps; ``exchanges`` are seconds inside the group, by rank and call."""
     by_call = list(zip(*exchanges, strict=True))
     last = [min(spent) for spent in by_call]
     waited = [statistics.mean(spent) - least for spent, least in zip(by_call, last, strict=True)]

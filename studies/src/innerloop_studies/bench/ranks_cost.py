@@ -49,20 +49,12 @@ class Exchange(NamedTuple):
 
 
 def all_reduce_seconds(ranks: int, size: float, link: Link) -> float:
-    """The time of a ring: every rank sends ``size / ranks`` bytes to its neighbour, 2 (ranks − 1) times.
-
-    >>> all_reduce_seconds(1, 1e6, Link(1e-3, 1e9)), all_reduce_seconds(2, 1e6, Link(1e-3, 1e9))
-    (0.0, 0.003)
-    """
+    """The time of a ring: every rank sends ``size / ranks`` bytes to its neighbour, 2 (ranks − 1) times."""
     return 2 * (ranks - 1) * (link.latency + size / ranks / link.bandwidth)
 
 
 def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
-    """The most tasks that one core has to do.
-
-    >>> busiest(10, 4), busiest(10, 2, cores=4), busiest(4, 64)
-    (3, 2, 1)
-    """
+    """The most tasks that one core has to do."""
     return math.ceil(math.ceil(tasks / ranks) / cores)
 
 
@@ -72,11 +64,7 @@ def waiting_seconds(step: Step, share: int, cores: int) -> float:
 
 
 def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
-    """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each.
-
-    >>> round(step_seconds(Step(0.1, 0.01, 0.0, 1e6), Link(0.0, 1e9), tasks=4, ranks=2), 6)
-    0.211
-    """
+    """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each."""
     share = busiest(tasks, ranks, cores)
     computing = share * step.task + step.fixed
     waiting = waiting_seconds(step, share, min(tasks, ranks * cores))
@@ -84,11 +72,7 @@ def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1)
 
 
 def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
-    """How many times faster the same step is than on one core.
-
-    >>> speed_up(Step(0.1, 0.0, 0.0, 0.0), Link(0.0, 1e9), tasks=64, ranks=8, cores=8)
-    64.0
-    """
+    """How many times faster the same step is than on one core."""
     return step_seconds(step, link, tasks, 1) / step_seconds(step, link, tasks, ranks, cores)
 
 
@@ -98,13 +82,7 @@ def efficiency(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -
 
 
 def fitted(exchanges: Sequence[Exchange]) -> Link:
-    r"""The link whose ring is nearest to what was measured: least squares of :math:`t_\text{ring}/t - 1`.
-
-    >>> link = Link(50e-6, 2e9)
-    >>> measured = [Exchange(2, n, all_reduce_seconds(2, n, link)) for n in (1e3, 1e6)]
-    >>> [float(f"{value:.3g}") for value in fitted(measured)]
-    [5e-05, 2000000000.0]
-    """
+    r"""The link whose ring is nearest to what was measured: least squares of :math:`t_\text{ring}/t - 1`."""
     rows = np.array([[2 * (e.ranks - 1), 2 * (e.ranks - 1) * e.size / e.ranks] for e in exchanges])
     times = np.array([e.seconds for e in exchanges])
     unit = np.abs(rows / times[:, None]).max(0)  # or bytes and seconds are too far apart for the solver
@@ -113,11 +91,7 @@ def fitted(exchanges: Sequence[Exchange]) -> Link:
 
 
 def task_and_fixed(seconds: dict[int, float]) -> tuple[float, float]:
-    """Seconds of a task and what does not depend on their number: the line nearest to ``{tasks: seconds}``.
-
-    >>> [round(seconds, 9) for seconds in task_and_fixed({1: 3.0, 2: 5.0, 4: 9.0})]
-    [2.0, 1.0]
-    """
+    """Seconds of a task and what does not depend on their number: the line nearest to ``{tasks: seconds}``."""
     tasks, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
     centred = tasks - tasks.mean()
     slope = float(centred @ times / (centred @ centred))

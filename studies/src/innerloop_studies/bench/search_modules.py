@@ -142,10 +142,7 @@ def has_opacus() -> bool:
 
 
 class Patches:
-    """Per-sample gradients of convolutions and linear layers by hooks, patches and einsum, as in Opacus.
-
-    Norm layers are passed over, which Opacus does not do: they are no part of the kernel.
-    """
+    """Per-sample gradients by hooks, patches and einsum, as in Opacus; norm layers are no part of the kernel."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module

@@ -58,23 +58,13 @@ def keep(kind: str, name: str, content: dict[str, Any]) -> Path:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown.
-
-    >>> print(table(("a", "b"), [("1", "")]))
-    | a | b |
-    | --- | --- |
-    | 1 |  |
-    """
+    """A table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
-
-    >>> duration(41.4), duration(463), duration(8639)
-    ('41 s', '8 min', '2 h 24 min')
-    """
+    """A time for people."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
@@ -82,10 +72,6 @@ def duration(seconds: float) -> str:
 
 
 def interval(value: Mapping[str, Any], scale: float = 1.0, digits: int = 1) -> str:
-    """A mean with its interval of 95 %, or with its deviation where that is what was kept.
-
-    >>> interval({"mean": 0.6463, "ci95": 0.0082, "n": 3}, 100)
-    '64.6 ± 0.8'
-    """
+    """A mean with its interval of 95 %, or with its deviation where that is what was kept."""
     around = value["ci95"] if "ci95" in value else value["deviation"]
     return f"{scale * value['mean']:.{digits}f} ± {scale * around:.{digits}f}"

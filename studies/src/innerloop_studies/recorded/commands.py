@@ -118,11 +118,7 @@ def commands() -> Iterator[Command]:
 
 
 def chosen(patterns: Sequence[str]) -> list[Command]:
-    """Those that are asked for by name; all of them if nothing is.
-
-    >>> [command.name for command in chosen(["landscape-fig[12]"])]
-    ['landscape-fig1', 'landscape-fig2']
-    """
+    """Those that are asked for by name; all of them if nothing is."""
     every = list(commands())
     for pattern in patterns:
         if not any(fnmatchcase(one.name, pattern) for one in every):
@@ -357,12 +353,7 @@ def first_evaluation(run: Path, *, timed: bool = True) -> dict[str, Any]:
 
 
 def training_course(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The course of a training: validations, and what its learner reported with the last line.
-
-    >>> lines = [{"step": 1, "loss": 2.0, "learner.inner_residual": 0.5}]
-    >>> training_course([*lines, {"step": 9, "validation": 1.0, "ci95": 0.1}])
-    {'validations': [{'step': 9, 'mean': 1.0, 'ci95': 0.1}], 'reported': {'inner_residual': 0.5}}
-    """
+    """The course of a training: validations, and what its learner reported with the last line."""
     validations: dict[int, dict[str, Any]] = {}
     reported: dict[str, float] = {}
     for line in metrics:
@@ -376,11 +367,7 @@ def training_course(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def thin(course: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most :data:`COLUMNS` of the validations, at even distances, the last one among them.
-
-    >>> [one["step"] for one in thin([{"step": step} for step in range(1, 26)])]
-    [1, 4, 7, 10, 13, 16, 19, 22, 25]
-    """
+    """At most :data:`COLUMNS` of the validations, at even distances, the last one among them."""
     every = max(1, -(-(len(course) - 1) // (COLUMNS - 1)))
     return list(reversed(course[::-1][::every]))
 
@@ -419,11 +406,7 @@ def machine_of(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def short(data: Any) -> Any:
-    """Data without lists that no table prints, and with six digits of every number.
-
-    >>> short({"mean": 1 / 3, "draws": [0.0] * 50, "rates": [1, 2]})
-    {'mean': 0.333333, 'rates': [1, 2]}
-    """
+    """Data without lists that no table prints, and with six digits of every number."""
     if isinstance(data, dict):
         return {k: short(v) for k, v in data.items() if not is_curve(v)}
     if isinstance(data, float):

@@ -18,11 +18,7 @@ def pages() -> list[Path]:
 
 
 def filled(text: str) -> str:
-    """A page with what its marks ask for: a block where the mark ends its line, else words within a line.
-
-    >>> filled("<!-- results: rows adaptlr-fig0 -->")
-    '<!-- results: rows adaptlr-fig0 -->'
-    """
+    """A page with what its marks ask for: a block where the mark ends its line, else words within a line."""
 
     def fill(match: re.Match[str]) -> str:
         name, *words = shlex.split(match[2])

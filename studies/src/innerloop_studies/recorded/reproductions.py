@@ -87,11 +87,7 @@ def cost() -> str:
 
 
 def machines(files: Iterable[dict[str, Any]]) -> str:
-    """The machines that made these files, each once.
-
-    >>> machines([{"machine": {"cpu": "Z80", "cores": 1}, "versions": {"torch": "2.13.0"}}] * 2)
-    'one core of Z80 with torch 2.13.0'
-    """
+    """The machines that made these files, each once."""
     kinds = {
         (one["machine"]["cores"], one["machine"]["cpu"], one["versions"]["torch"].partition("+")[0])
         for one in files
@@ -106,22 +102,12 @@ def machines(files: Iterable[dict[str, Any]]) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Words with commas, and names of reproductions as code.
-
-    >>> listed(["adaptlr-fig1", "rate-regret"])
-    '`adaptlr-fig1`, `rate-regret`'
-    """
+    """Words with commas, and names of reproductions as code."""
     return ", ".join(f"`{word}`" if word in REPRODUCTIONS else word for word in words)
 
 
 def cell(value: object) -> str:
-    r"""A value of a row as text of a table, with signs of Markdown as they are.
-
-    >>> cell("|α*|"), cell(0.123456), cell([1.0, 2.5]), cell(True)
-    ('\\|α\\*\\|', '0.1235', '1, 2.5', 'yes')
-    >>> cell("32: 19558742600931125060.000, 64: 0.052")
-    '32: 2.0e+19, 64: 0.052'
-    """
+    """A value of a row as text of a table, with signs of Markdown as they are."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -146,11 +132,7 @@ def protocols() -> str:
 
 
 def sentence(value: object) -> str:
-    """Settings in one line.
-
-    >>> sentence({"seeds": [0, 1], "net": {"width": 40}})
-    'seeds: 0, 1; net: (width: 40)'
-    """
+    """Settings in one line."""
     if isinstance(value, dict):
         inner = (f"({sentence(v)})" if isinstance(v, dict) else sentence(v) for v in value.values())
         return "; ".join(f"{key}: {words}" for key, words in zip(value, inner, strict=True))
@@ -179,11 +161,7 @@ IN_PERCENT = {"bridge-table3": 100.0, "landscape-table1": 1.0, "landscape-table2
 
 
 def bracketed(mean: str, published: float | None) -> str:
-    """A value beside the published one.
-
-    >>> bracketed("64.6 ± 0.8", 84.1), bracketed("64.6 ± 0.1", None)
-    ('64.6 ± 0.8 (84.1)', '64.6 ± 0.1')
-    """
+    """A value beside the published one."""
     return mean if published is None else f"{mean} ({published})"
 
 
@@ -208,11 +186,7 @@ def alphabets() -> str:
 
 
 def power(rate: float) -> str:
-    """A power of ten as one writes it.
-
-    >>> power(1e-3)
-    '10⁻³'
-    """
+    """A power of ten as one writes it."""
     mantissa, _, exponent = f"{rate:.0e}".partition("e")
     raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"10{raised}" if mantissa == "1" else f"{mantissa}·10{raised}"
@@ -282,14 +256,7 @@ def races(name: str) -> str:
 
 
 def race_line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequence[str]:
-    """A problem as the cells of a table; the best method stands out.
-
-    >>> one = {"problem": "x", "chosen": "a", "best": "b", "decided": True, "regret": 0.012}
-    >>> race_line({**one, "long": {"a": 0.488, "b": 0.5}}, ["a", "b"], False)
-    ['x', 'a', 'more than chance', '1.2 points', '48.8', '**50.0**']
-    >>> race_line({**one, "long": {"a": 0.506, "b": 0.5}}, ["a", "b", "c"], True)[3:]
-    ['1 %', '0.506', '**0.5**', '']
-    """
+    """A problem as the cells of a table; the best method stands out."""
     lost = f"{100 * one['regret']:.0f} %" if errors else f"{100 * one['regret']:.1f} points"
     cells = [race_score(one["long"][method], errors) if method in one["long"] else "" for method in methods]
     stands_out = [
@@ -300,11 +267,7 @@ def race_line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequ
 
 
 def race_score(value: float | None, errors: bool) -> str:
-    """A score; JSON has nothing for an infinite error.
-
-    >>> race_score(None, True), race_score(4.4e10, True), race_score(118.2, True), race_score(0.605, False)
-    ('diverged', '4.4e+10', '118', '60.5')
-    """
+    """A score; JSON has nothing for an infinite error."""
     if value is None or math.isinf(value):
         return "diverged"
     return f"{value:.3g}" if errors else f"{100 * value:.1f}"
@@ -319,11 +282,7 @@ def rates(name: str, pattern: str = "*") -> str:
 
 
 def rate_line(one: dict[str, Any]) -> Sequence[str]:
-    """A problem as the cells of a table.
-
-    >>> rate_line({"case": "x", "auto": 0.411, "rate": 0.263, "scores": [0.2, 0.414], "regret": 0.003})
-    ['x', '41.1 at 0.26', '20.0', '41.4', '0.3']
-    """
+    """A problem as the cells of a table."""
     scores = [f"{100 * score:.1f}" for score in one["scores"]]
     return [
         one["case"],

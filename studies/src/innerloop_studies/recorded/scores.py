@@ -51,11 +51,7 @@ def case_line(case: dict[str, Any]) -> Sequence[str]:
 
 
 def aim_of(case: dict[str, Any]) -> str:
-    """What we promise of a ratio, and whether it is kept.
-
-    >>> aim_of({"ratio": 1.2, "at_least": 1.6}), aim_of({"ratio": 1.003, "at_most": 1.01})
-    ('1.6×, not reached', 'at most 1.01×')
-    """
+    """What we promise of a ratio, and whether it is kept."""
     ratio, least, most = (case.get(key) for key in ("ratio", "at_least", "at_most"))
     if least is not None:
         return f"{least:g}×" + (", not reached" if ratio is not None and ratio < least else "")
@@ -70,11 +66,7 @@ def noted(notes: str | Sequence[str] | None) -> str:
 
 
 def elapsed(milliseconds: float | None) -> str:
-    """A time with three digits at most.
-
-    >>> elapsed(2.93), elapsed(169.3), elapsed(3854.3), elapsed(1211842.9), elapsed(None)
-    ('2.9 ms', '169 ms', '3.9 s', '20.2 min', '')
-    """
+    """A time with three digits at most."""
     if milliseconds is None:
         return ""
     for unit, size in (("min", 60_000.0), ("s", 1000.0)):
@@ -84,20 +76,12 @@ def elapsed(milliseconds: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """One digit after the point below a hundred.
-
-    >>> number(8.25), number(145.3)
-    ('8.2', '145')
-    """
+    """One digit after the point below a hundred."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
 
 
 def times(ratio: float) -> str:
-    """A ratio, with two digits where they matter.
-
-    >>> times(145.3), times(19.44), times(2.036)
-    ('145×', '19×', '2.04×')
-    """
+    """A ratio, with two digits where they matter."""
     return f"{ratio:.2f}×" if ratio < 9.995 else f"{ratio:.0f}×"
 
 
@@ -177,20 +161,12 @@ def adaptation(*names: str) -> str:
 
 
 def titled(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Names with titles.
-
-    >>> titled(["sine-maml=MAML", "sine-erm"])
-    [('sine-maml', 'MAML'), ('sine-erm', 'sine-erm')]
-    """
+    """Names with titles."""
     return [(name, title or name) for name, _, title in (word.partition("=") for word in names)]
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]]) -> str:
-    """The mean of several runs with its interval over them (Student's t).
-
-    >>> over_seeds([{"mean": 1.0}, {"mean": 1.0}])
-    '1.000 ± 0.000'
-    """
+    """The mean of several runs with its interval over them (Student's t)."""
     return interval(mean_interval([run["mean"] for run in runs])._asdict(), digits=3)
 
 
@@ -209,13 +185,7 @@ def further_evaluation(name: str, which: str) -> dict[str, Any]:
 
 
 def one_score(judged: Mapping[str, Any]) -> str:
-    """The score of one judgement, with its interval over tasks: accuracies in per cent.
-
-    >>> one_score({"score": "accuracy", "mean": 0.972, "ci95": 0.003})
-    '97.2 ± 0.3 %'
-    >>> one_score({"score": "mse", "mean": 1.332, "ci95": 0.18})
-    '1.33 ± 0.18'
-    """
+    """The score of one judgement, with its interval over tasks: accuracies in per cent."""
     return f"{interval(judged, 100)} %" if judged["score"] == "accuracy" else interval(judged, digits=2)
 
 
@@ -300,21 +270,13 @@ def rows_of(name: str) -> dict[str, dict[str, Any]]:
 
 
 def bounded(estimate: Mapping[str, float]) -> str:
-    """An estimate with its interval.
-
-    >>> bounded({"value": -0.021, "low": -0.33, "high": 0.29})
-    '−0.02 [−0.33, 0.29]'
-    """
+    """An estimate with its interval."""
     value, low, high = (f"{estimate[key]:.2f}".translate(MINUS) for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 
 
 def pair(values: Sequence[float | None], digits: int = 2) -> str:
-    """Numbers side by side.
-
-    >>> pair([0.5, -0.212]), pair([1.0, None], digits=1)
-    ('0.50; −0.21', '1.0; –')
-    """
+    """Numbers side by side."""
     return "; ".join("–" if one is None else f"{one:.{digits}f}".translate(MINUS) for one in values)
 
 
@@ -355,17 +317,11 @@ def at_random(name: str, tried: str = "1") -> str:
 
 
 def shortfall(accuracies: Sequence[float], tried: int) -> float:
-    """By how much the best of some picked at random is below the best of all, on average.
-
-    The one in place i of an ascending order is the best of those picked if all others lie below it.
-
-    >>> shortfall([0.0, 1.0, 2.0], 1), round(shortfall([0.0, 1.0, 2.0], 2), 3), shortfall([1.0, 2.0], 2)
-    (1.0, 0.333, 0.0)
-    """
+    """By how much the best of some picked at random is below the best of all, on average."""
+    # the one in place i of an ascending order is the best of those picked if all others lie below it
     ordered = sorted(accuracies)
     ways = comb(len(ordered), tried)
-    mean = sum(value * comb(place, tried - 1) for place, value in enumerate(ordered)) / ways
-    return ordered[-1] - mean
+    return ordered[-1] - sum(value * comb(i, tried - 1) for i, value in enumerate(ordered)) / ways
 
 
 # ---- measurements, and what commands print for people ----

@@ -67,21 +67,13 @@ def find(name: str) -> Run:
 
 
 def module_name(name: str) -> str:
-    """Where a study is: in the room of its paper, or among those that belong to none of the four.
-
-    >>> module_name("landscape-fig1"), module_name("rate-regret")
-    ('innerloop_studies.papers.landscape.fig1', 'innerloop_studies.papers.further.rate_regret')
-    """
+    """Where a study is: in the room of its paper, or among those that belong to none of the four."""
     parts = _STATED[name][0].relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts)
 
 
 def made_by(name: str) -> dict[str, Any]:
-    """What the numbers of a study depend on beside its scale.
-
-    >>> sorted(made_by("landscape-fig1"))
-    ['torch', 'version']
-    """
+    """What the numbers of a study depend on beside its scale."""
     return {"version": _STATED[name][1]["VERSION"], "torch": torch_version()}
 
 

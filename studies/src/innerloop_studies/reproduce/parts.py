@@ -32,17 +32,9 @@ def compute_parts(
     seen: Callable[[Job], Mapping[str, Any]] | None = None,
     folder: Path | None = None,
 ) -> Iterator[Any]:
-    """``compute(**job)`` of every job as plain data, in order; what is kept is not computed again.
-
-    A part is kept by the name of the study (or of what several share), its version, what ``compute`` is
-    given, the version of torch, and what is ``seen`` besides, such as data of one's own. Jobs are computed in
-    any order and anywhere (:mod:`innerloop.runs.executors`): ``compute`` is a function of a module.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as there:
-    ...     list(compute_parts("x", 1, dict, [{"a": 1}, {"a": 2}], folder=Path(there)))
-    [{'a': 1}, {'a': 2}]
-    """
+    """``compute(**job)`` of every job as plain data, in order; what is kept is not computed again."""
+    # kept by the name of the study (or of what several share), its version, what ``compute`` is given, torch, and what
+    # is ``seen`` besides, such as data of one's own. Computed anywhere: ``compute`` is a function of a module
     given: list[dict[str, Any]] = [getattr(job, "_asdict", lambda job=job: dict(job))() for job in jobs]
     about = {"version": version, "torch": torch_version(), "of": compute.__qualname__}
     keys = [

@@ -72,20 +72,12 @@ def _carry_on(run: Path, name: str, scale: str, say: Say) -> Result:
 
 
 def is_batch(words: Sequence[str]) -> bool:
-    """Whether these words of the command line may mean more than one study.
-
-    >>> is_batch(["all"]), is_batch(["adaptlr-*"]), is_batch(["a", "b"]), is_batch(["bridge-fig1"])
-    (True, True, True, False)
-    """
+    """Whether these words of the command line may mean more than one study."""
     return len(words) > 1 or words[0] == ALL or any(character in words[0] for character in "*?[")
 
 
 def select(words: Sequence[str]) -> list[str]:
-    """The names that ``all``, patterns and names mean, each once, in the order of the list.
-
-    >>> select(["landscape-fig*", "bridge-fig1"])
-    ['bridge-fig1', 'landscape-fig1', 'landscape-fig2', 'landscape-fig3', 'landscape-fig4', 'landscape-fig8']
-    """
+    """The names that ``all``, patterns and names mean, each once, in the order of the list."""
     chosen: set[str] = set()
     for word in words:
         fitting = [name for name in REPRODUCTIONS if word == ALL or fnmatchcase(name, word)]
@@ -171,11 +163,7 @@ def _is_kept(entry: Result, folder: Path) -> bool:
 
 
 def sentence(entry: Result) -> str:
-    """How one of them ended, in one line.
-
-    >>> sentence({"status": "finished", "rows": [{"holds": False, "ok": True}], "seconds": 2.0})
-    '0 of 1 hold, 1 of 1 as recorded, 2.0 s'
-    """
+    """How one of them ended, in one line."""
     if entry["status"] != "finished":
         return f"{entry['status']}: {entry['reason']}"
     rows = entry["rows"]

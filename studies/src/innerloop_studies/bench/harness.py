@@ -1,7 +1,7 @@
 """Alternates sides block by block, each in its own process, and compares them; imports no torch.
 
-Timings drift, with temperature, with neighbours, with what ran just before: sides take turns in short blocks, one
-computes at a time, and a ratio is taken between blocks of the same round.
+Timings drift, with temperature, neighbours, what ran just before: sides take turns in short blocks, one of
+them computes at a time, and a ratio is taken between blocks of the same round.
 """
 
 from __future__ import annotations

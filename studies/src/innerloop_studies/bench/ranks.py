@@ -29,7 +29,7 @@ from innerloop.training.execution.ranks import across_ranks
 from innerloop_studies.bench import harness, maml, ranks_cost
 from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side
 from innerloop_studies.bench.ranks_cost import Exchange, Link, Step
-from innerloop_studies.bench.worker import Answer, Spec, keep_freed_memory, own_peak_mb, peak_mb
+from innerloop_studies.bench.worker import Answer, Spec, flat, keep_freed_memory, own_peak_mb, peak_mb
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -302,4 +302,4 @@ class RanksWorker(maml.GradientWorker):
         return {"seconds": seconds, "exchanges": exchanges, **memory}
 
 
-WORKER = RanksWorker()
+WORKER = RanksWorker(maml.build, flat, maml.small)

@@ -91,7 +91,7 @@ def fitted(exchanges: Sequence[Exchange]) -> Link:
 
 
 def task_and_fixed(seconds: dict[int, float]) -> tuple[float, float]:
-    """Seconds of a task and what does not depend on their number: the line nearest to ``{tasks: seconds}``."""
+    """Seconds of a task, and what does not depend on their number: the line nearest to what is given."""
     tasks, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
     centred = tasks - tasks.mean()
     slope = float(centred @ times / (centred @ centred))

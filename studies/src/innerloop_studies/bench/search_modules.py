@@ -142,7 +142,7 @@ def has_opacus() -> bool:
 
 
 class Patches:
-    """Per-sample gradients by hooks, patches and einsum, as in Opacus; norm layers are no part of the kernel."""
+    """Per-sample gradients by hooks, patches and einsum, as in Opacus; none of norm layers, in no kernel."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module

@@ -1,4 +1,4 @@
-"""The child process of a benchmark, which serves a module's ``WORKER``; what a process and the machine use."""
+"""The child process of a benchmark, which serves a module's ``WORKER``; what processes and machines use."""
 
 from __future__ import annotations
 
@@ -158,18 +158,19 @@ def keep_freed_memory() -> None:
 # ---- the child ----
 
 
-def flat(tensors: Any) -> Any:
-    """Tensors one after another, in float64."""
+def flat(outcome: Any) -> Any:
+    """Tensors one after another, in float64; those that have names in their order."""
     import numpy as np
 
+    tensors = [outcome[name] for name in sorted(outcome)] if isinstance(outcome, dict) else outcome
     return np.concatenate([tensor.detach().double().flatten().numpy() for tensor in tensors])
 
 
 class Worker:
     """What a child can be asked to do: a method for every request."""
 
-    # ``build`` makes the side of a specification, whose calls are timed; ``array``, of what a call gives, what is
-    # compared; with the settings that ``small`` gives, a side is called first: what it imports counts as a library
+    # ``build`` makes the side of a specification, whose calls are timed; ``array`` of what they give what is
+    # compared; with the settings of ``small`` a side is called first: what it imports counts as a library
     def __init__(
         self,
         build: Callable[[Spec], Callable[[], Any]] | None = None,

@@ -33,8 +33,8 @@ def compute_parts(
     folder: Path | None = None,
 ) -> Iterator[Any]:
     """``compute(**job)`` of every job as plain data, in order; what is kept is not computed again."""
-    # kept by the name of the study (or of what several share), its version, what ``compute`` is given, torch, and what
-    # is ``seen`` besides, such as data of one's own. Computed anywhere: ``compute`` is a function of a module
+    # kept by name of the study (or of what several share), its version, what ``compute`` is given, torch, and
+    # what is ``seen`` besides, such as data. Computed anywhere: ``compute`` is a function of a module
     given: list[dict[str, Any]] = [getattr(job, "_asdict", lambda job=job: dict(job))() for job in jobs]
     about = {"version": version, "torch": torch_version(), "of": compute.__qualname__}
     keys = [

@@ -59,7 +59,7 @@ def row(
     reason: str = "",
 ) -> Row:
     """A row; ``holds`` is ``ours`` where that says it; ``expected`` is what is recorded for this scale."""
-    # what is known to fail (``expected=False``, or why in ``fails``) is ok while it does: changes either way are noticed
+    # known to fail (``expected=False``, or why in ``fails``) is ok while it does: changes are noticed
     held = bool(ours if holds is None else holds)
     return Row(what, paper, ours, held, held == (expected and not fails), fails or reason)
 

@@ -72,9 +72,8 @@ def pictures(
     return _at_first_weights(kind, conv4(channels, size, ways, **network), batch, steps, dtype)
 
 
-conv = partial(
-    pictures, "conv", shots=1, channels=1, size=28, filters=64, pooling="stride"
-)  # Omniglot's shapes
+conv = partial(pictures, "conv", shots=1, channels=1, size=28, filters=64, pooling="stride")
+"""Omniglot's shapes, 5-way 1-shot 15-query, Conv4-64 with strides of two."""
 pooled = partial(pictures, "pooled", shots=5, channels=3, size=84, filters=32, pooling="max")
 """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
 
@@ -131,15 +130,13 @@ TINY = {
 }
 
 
+def small(spec: Spec) -> Spec | None:
+    """Settings of a call that imports whatever the side needs."""
+    return {"sizes": TINY[spec["workload"]]} if spec.get("compile") != "full" else None
+
+
 class GradientWorker(Worker):
     """A side of a comparison of meta-gradients; or a training run whose memory is looked at on the way."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            build,
-            flat,
-            lambda spec: {"sizes": TINY[spec["workload"]]} if spec.get("compile") != "full" else None,
-        )
 
     def train(self, spec: Spec) -> Answer:
         """Sinusoid MAML by :func:`innerloop.training.fit`; the peak memory so far, every ``every`` steps."""

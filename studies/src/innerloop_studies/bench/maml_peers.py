@@ -102,14 +102,8 @@ def module_for(kind: str, params: Params) -> nn.Module:
     """A module with the weights of ``params``, whose order is that of its layers; batch statistics always."""
     layers: list[nn.Module] = []
     if kind == "mlp":
-        hidden = len(params["layer0.weight"])
-        layers += [
-            nn.Linear(1, hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, 1),
-        ]
+        n = len(params["layer0.weight"])
+        layers += [nn.Linear(1, n), nn.ReLU(), nn.Linear(n, n), nn.ReLU(), nn.Linear(n, 1)]
     else:
         (ways, features), pooling = params["head.weight"].shape, kind == "pooled"
         filters, channels = params["conv0.weight"].shape[:2]

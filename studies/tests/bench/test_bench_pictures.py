@@ -17,7 +17,7 @@ ROW = {"case", "peer", "ours_ms", "peer_ms", "ratio", "ours_mb", "peer_mb", "thr
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads.harness, "machine", lambda: {"cores": 1})
-    monkeypatch.setattr(heads, "available_cores", lambda: 1)
+    monkeypatch.setattr(heads.harness, "available_cores", lambda: 1)
 
 
 @pytest.mark.slow  # eight processes, each with torch or scikit-learn to import

@@ -292,6 +292,16 @@ def started(
         yield Started(sides, children, answers, results, say)
 
 
+def timed_command(name: str, *words: str, **options: Any) -> tuple[float, str]:
+    """Seconds that ``innerloop`` takes with these words, its start included, and what it printed."""
+    start, command = time.perf_counter(), python_command("-m", "innerloop", *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(f"innerloop {name} failed:\n{done.stderr[-2000:]}")
+    return seconds, done.stdout
+
+
 def peers_times(factor: float) -> Callable[[Side], float]:
     """For peers that do only a part of the work: their times are scaled to all of it."""
     return lambda side: 1.0 if side.spec["side"] == "ours" else factor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from innerloop.choose.scores.conditions import (
     kernel_names,
 )
 from innerloop.choose.scores.patterns import linear_regions
-from innerloop.core.child_processes import python_command
 from innerloop.core.resources import available_cores, keep_freed_memory
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
@@ -298,20 +296,10 @@ def robust(sizes: dict[str, int], quick: bool, say: Say) -> Comparison:
 
 def glyphs(say: Say) -> Comparison:
     """The whole command on the embedded glyphs: shortlist, pilot and page."""
+    words = " ".join(GLYPHS)
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        done = subprocess.run(
-            python_command("-m", "innerloop", *GLYPHS),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        seconds = time.perf_counter() - start
-    if done.returncode:
-        raise RuntimeError(f"innerloop {' '.join(GLYPHS)} failed:\n{done.stderr[-2000:]}")
-    case = f"innerloop {' '.join(GLYPHS)}"
-    return _row(case, seconds, GLYPHS_MINUTES, "from the command line to its end", say)
+        seconds, _ = harness.timed_command(words, *GLYPHS, cwd=folder)
+    return _row(f"innerloop {words}", seconds, GLYPHS_MINUTES, "from the command line to its end", say)
 
 
 def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Comparison:

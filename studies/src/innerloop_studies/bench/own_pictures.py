@@ -134,11 +134,8 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
         ):
             mine, (peer, name), n = f"ours, {which}", against, len(files)
             speed = f"{measured.timings[mine].ms / n:.1f} ms a picture, the script {script.ms / n:.1f}"
-            notes, case = (
-                [speed, of_what, f"features differ by {off:.1g}"],
-                f"features of {n} pictures at 224",
-            )
-            rows.append(measured.row(f"{case}, {words}", peer, AT_LEAST[which], notes, name, mine))
+            notes, case = [speed, of_what, f"features differ by {off:.1g}"], f"features of {n} pictures"
+            rows.append(measured.row(f"{case} at 224, {words}", peer, AT_LEAST[which], notes, name, mine))
         labels = [file.parent.name for file in files]
         rows.append(episodes_case(all_sides.results["ours, first"], labels, quick, of_what, sizes or {}, say))
         if weights == "published":

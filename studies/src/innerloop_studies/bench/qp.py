@@ -21,7 +21,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.core.resources import available_cores
 from innerloop.solvers.problems import one_hot
 from innerloop.solvers.products import gram_matrix
 from innerloop.solvers.ridge import ridge_closed_form
@@ -64,7 +63,7 @@ def run(quick: bool = False, say: Say = print, sizes: list[Sizes] | None = None)
     if find_spec("qpth") is None:
         say("qpth is not installed: the general solver is a dense interior point of our own")
     cases = [row for part in PARTS for size in sizes or SIZES for row in one_case(part, size, quick, say)]
-    return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
+    return {"cases": cases, "machine": harness.machine(quick)}
 
 
 def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
@@ -72,7 +71,7 @@ def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
     part = PARTS[name]
     peers = [who for who in part.peers if who != "qpth" or find_spec("qpth") is not None]
     spec = {"part": name, "sizes": size}
-    sides = harness.each_on_threads(("ours", *peers), spec, sorted({1, available_cores()}))
+    sides = harness.each_on_threads(("ours", *peers), spec)
     with harness.started(sides, __name__, say) as all_sides:
         agreed = []
         if part.same:
@@ -92,14 +91,10 @@ def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
 # ---- sides: one forward and backward pass over a few tasks ----
 
 C, WAYS = 0.1, 5
-SPREAD = (
-    0.15  # of class means that overlap, against one within a class; of more, more coefficients are at bounds
-)
+SPREAD = 0.15  # of class means that overlap, against one in a class; of more, more coefficients are at bounds
 
-Call = Callable[[], list[Tensor]]
-"""One forward and backward pass; gives the gradients."""
-Coefficients = Callable[[Tensor, Tensor], Tensor]
-"""Gram matrix ``(n, n)`` and labels to dual coefficients ``(WAYS, n)``."""
+Call = Callable[[], list[Tensor]]  # one forward and backward pass; gives the gradients
+Coefficients = Callable[[Tensor, Tensor], Tensor]  # Gram matrix (n, n) and labels to dual ones (WAYS, n)
 
 
 class Features(NamedTuple):
@@ -127,17 +122,14 @@ def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float =
 def build(spec: Spec) -> Call:
     """The side asked for by ``side``, ``part``, ``sizes`` (see :func:`drawn`) and ``threads``."""
     torch.set_num_threads(spec["threads"])
-    sides: dict[str, Callable[[Features], Call]] = {
-        "head ours": svm_ours,
-        "head qpth": lambda data: svm_one_by_one(data, by_qpth()),
-        "head dense": lambda data: svm_one_by_one(data, by_dense),
-        "programmes ours": programmes_ours,
-        "programmes qpth": lambda data: programmes_one_by_one(data, by_qpth()),
-        "programmes dense": lambda data: programmes_one_by_one(data, by_dense),
-        "ridge ours": ridge_ours,
-        "ridge linear": linear,
-    }
-    side = sides[f"{spec['part']} {spec['side']}"](drawn(**spec["sizes"]))
+    data, peer = drawn(**spec["sizes"]), spec["side"] != "ours"
+    if spec["part"] == "ridge":
+        side = linear(data) if peer else ridge_ours(data)
+    elif peer:
+        one_by_one = svm_one_by_one if spec["part"] == "head" else programmes_one_by_one
+        side = one_by_one(data, by_qpth() if spec["side"] == "qpth" else by_dense)
+    else:
+        side = (svm_ours if spec["part"] == "head" else programmes_ours)(data)
 
     def call() -> list[Tensor]:
         with plain_autograd():
@@ -360,4 +352,4 @@ def interior_point(
     return x, slack, multiplier
 
 
-WORKER = Worker(build, flat, {"sizes": TINY})
+WORKER = Worker(build, flat, lambda _: {"sizes": TINY})

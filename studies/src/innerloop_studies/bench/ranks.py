@@ -1,8 +1,4 @@
-"""A step on several processes: ranks, workers and threads side by side, and what hundreds of ranks cost.
-
-Every rank is a child process. Ranks meet as those of a run do, and exchange what those exchange, through the
-same :class:`~innerloop.training.execution.rank_group.RankGroup`.
-"""
+"""A step on several processes: ranks, workers and threads side by side, and what hundreds of ranks cost."""
 
 from __future__ import annotations
 
@@ -36,20 +32,15 @@ if TYPE_CHECKING:
 
 TITLE = "a MAML step on two ranks, worker processes and threads; the all-reduce; a model of its cost"
 VERSION = 1
-AT_LEAST = 1.7
-"""Times one rank that two ranks on two cores must reach."""
-AT_MOST = 0.05
-"""Share of a step that the all-reduce may take."""
-COUNT = 2
-"""Ranks, worker processes or threads: one core for each."""
+AT_LEAST = 1.7  # times one rank that two ranks on two cores must reach
+AT_MOST = 0.05  # share of a step that the all-reduce may take
+COUNT = 2  # ranks, worker processes or threads: one core for each
 TASKS = 4
 ONE, TWO, SOME = "one rank (loop)", "two ranks", "tasks alone: "
 PEERS = (TWO, "processes", "threads")
 RANK_COUNTS = (2, 4)
-SIZES = (2**8, 2**14, 2**20, 2**22)
-"""Floats of the exchanges that the link is fitted to, besides those of a step."""
-MEDIAN_GAP = 0.4769
-"""Half the median distance of two normal variables, in standard deviations of one: 0.6745 / √2."""
+SIZES = (2**8, 2**14, 2**20, 2**22)  # floats of the exchanges that the link is fitted to, besides a step's
+MEDIAN_GAP = 0.4769  # half the median distance of two normal variables, in deviations of one: 0.6745 / √2
 
 
 class Share(NamedTuple):
@@ -82,22 +73,15 @@ def share_of_steps(seconds: Sequence[float], exchanges: Sequence[Sequence[float]
 def sides_of(steps: int, sizes: dict[str, int]) -> list[Side]:
     """All ways to share the tasks of a step between two cores, and fewer tasks on one."""
     base = {"workload": "conv", "side": "ours", "steps": steps, "sizes": sizes, "mode": "loop", "threads": 1}
-    ways: list[Spec] = [
-        {"ranks": COUNT},
-        {"mode": "processes", "threads": COUNT},
-        {"mode": "threads", "threads": COUNT},
-    ]
-    fewer = [Side(f"{SOME}{n}", {**base, "sizes": {**sizes, "tasks": n}}) for n in (TASKS // 2, 1)]
-    return [
-        Side(ONE, base),
-        *(Side(name, {**base, **way}) for name, way in zip(PEERS, ways, strict=True)),
-        *fewer,
-    ]
+    ways: dict[str, Spec] = {ONE: {}, TWO: {"ranks": COUNT}}
+    ways |= {mode: {"mode": mode, "threads": COUNT} for mode in PEERS[1:]}
+    ways |= {f"{SOME}{n}": {"sizes": {**sizes, "tasks": n}} for n in (TASKS // 2, 1)}
+    return [Side(name, {**base, **way}) for name, way in ways.items()]
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Conv4-64 at 28×28, four tasks, 5 inner steps and 1; then exchanges alone, and a model of both."""
-    machine = harness.machine(0.0 if quick else None)
+    machine = harness.machine(quick)
     say(f"{machine['cpu']}, {machine['cores']} cores")
     if machine["cores"] < COUNT:
         say(f"there are fewer than {COUNT} cores: ranks share one, and no ratio here means anything")

@@ -58,16 +58,11 @@ def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
     return math.ceil(math.ceil(tasks / ranks) / cores)
 
 
-def waiting_seconds(step: Step, share: int, cores: int) -> float:
-    """How much longer than the average the slowest of this many cores takes for ``share`` tasks, at most."""
-    return step.spread * math.sqrt(2 * share * math.log(cores))
-
-
 def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
     """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each."""
     share = busiest(tasks, ranks, cores)
     computing = share * step.task + step.fixed
-    waiting = waiting_seconds(step, share, min(tasks, ranks * cores))
+    waiting = step.spread * math.sqrt(2 * share * math.log(min(tasks, ranks * cores)))
     return computing + waiting + all_reduce_seconds(ranks, step.size, link)
 
 
@@ -108,12 +103,9 @@ LINKS = {
 """Assumed, not measured: what arrives through the sockets of such a network."""
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-PER_MACHINE = 32
-"""Cores of a machine, where a rank is given one."""
-BATCHES = (4, 64, 512)
-"""Tasks of a step that stays the same, however many ranks share it."""
-PER_CORE = 4
-"""Tasks of a step for every core, where the batch grows with them."""
+PER_MACHINE = 32  # cores of a machine, where a rank is given one
+BATCHES = (4, 64, 512)  # tasks of a step that stays the same, however many ranks share it
+PER_CORE = 4  # tasks of a step for every core, where the batch grows with them
 
 
 class Way(NamedTuple):
@@ -127,10 +119,8 @@ class Way(NamedTuple):
 def ways(here: Link) -> list[Way]:
     """A rank for every core, and one for every machine; on the measured link and on assumed ones."""
     every = [Way(f"{name}, a rank per core", link) for name, link in {HERE: here, **LINKS}.items()]
-    whole = [
-        Way(f"{name}, a rank per {PER_MACHINE} cores", link, PER_MACHINE) for name, link in LINKS.items()
-    ]
-    return every + whole
+    per = f"a rank per {PER_MACHINE} cores"
+    return every + [Way(f"{name}, {per}", link, PER_MACHINE) for name, link in LINKS.items()]
 
 
 def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
@@ -158,44 +148,29 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
 
 def panels(models: Mapping[str, Any]) -> list[Panel]:
     """Of the models of ``bench ranks``: 5 inner steps, with what was measured; and 1, the harder case."""
-    return [_fixed_batch(models["5"]), _grown_batch(models["1"])]
-
-
-def _fixed_batch(model: dict[str, Any]) -> Panel:
     from innerloop.report.plots.panels import line, panel, points
 
-    step = Step(**model["step"])
-    cores = [float(count) for count in RANKS]
-    slow, link = next(iter(LINKS.items()))
+    step, cores = Step(**models["5"]["step"]), [float(count) for count in RANKS]
+    measured, (slow, link) = models["5"]["measured_speed_up"], next(iter(LINKS.items()))
     fixed = [
         line(f"{tasks} tasks", cores, [speed_up(step, link, tasks, count) for count in RANKS])
         for tasks in BATCHES
     ]
-    measured = model["measured_speed_up"]
-    fixed += [
-        line("one for every core", cores, cores),
-        line(
-            "4 tasks, measured here",
-            [],
-            [],
-            points=points([float(n) for n in measured], list(measured.values())),
-        ),
-    ]
-    where = f"cores ({slow}, a rank per core)"
-    return panel(where, "speed-up over one core, 5 inner steps", fixed, log_x=True, log_y=True)
-
-
-def _grown_batch(model: dict[str, Any]) -> Panel:
-    from innerloop.report.plots.panels import line, panel
-
-    step, here = Step(**model["step"]), Link(**model["link"])
-    grown = []
-    for way in ways(here):
+    seen = points([float(n) for n in measured], list(measured.values()))
+    fixed += [line("one for every core", cores, cores), line("4 tasks, measured here", [], [], points=seen)]
+    step, grown = Step(**models["1"]["step"]), []
+    for way in ways(Link(**models["1"]["link"])):
         counts = [count for count in RANKS if count % way.cores == 0]
         values = [efficiency(step, way.link, PER_CORE * n, n // way.cores, way.cores) for n in counts]
         grown.append(line(way.name, [float(n) for n in counts], values))
-    title = f"efficiency, {PER_CORE} tasks for every core, 1 inner step"
-    return panel("cores", title, grown, log_x=True, limits=(0.0, 1.05))
+    where, title = (
+        f"cores ({slow}, a rank per core)",
+        f"efficiency, {PER_CORE} tasks for every core, 1 inner step",
+    )
+    return [
+        panel(where, "speed-up over one core, 5 inner steps", fixed, log_x=True, log_y=True),
+        panel("cores", title, grown, log_x=True, limits=(0.0, 1.05)),
+    ]
 
 
 def sentences(steps: int, model: dict[str, Any]) -> list[str]:

@@ -43,7 +43,7 @@ SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
 
 
 class ScorePart(NamedTuple):
-    """What is measured."""
+    """What is measured; threads of both sides, 0 for all, and rounds, many and few."""
 
     title: str
     at_least: float
@@ -77,7 +77,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
         cases.append(one_case("kernel", {**common, "channels": 48}, peer, quick, say))
     if sizes is None:
         cases += [robust(common, quick, say), glyphs(say)]
-    return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
+    return {"cases": cases, "machine": harness.machine(quick)}
 
 
 def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> Comparison:

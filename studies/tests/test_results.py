@@ -15,7 +15,7 @@ from innerloop.choose.estimates import GAIN, GROUPS
 from innerloop_studies import recorded
 from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.measurements import sureness as measure_sureness
-from innerloop_studies.recorded import commands, pages, reproductions, scores
+from innerloop_studies.recorded import commands, reproductions, scores
 from innerloop_studies.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
@@ -24,12 +24,12 @@ NAMES = {"reproductions": REPRODUCTIONS, "benchmarks": BENCHMARKS, **commands.LI
 PAGE = ROOT / "docs" / "reproductions.md"
 
 
-@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", recorded.pages(), ids=lambda page: page.name)
 def test_what_stands_between_marks_is_what_the_files_say(page):
     """Rewrite them with: python -m innerloop_studies.recorded write."""
     content = page.read_text(encoding="utf-8")
-    assert pages.filled(content) == content
-    assert content.count("<!-- results:") == len(pages.MARK.findall(content))  # none is left open
+    assert recorded.filled(content) == content
+    assert content.count("<!-- results:") == len(recorded.MARK.findall(content))  # none is left open
     # a comment at the start of a line would end the paragraph that it stands in
     assert not re.search(r"^ *<!-- results: [^\n]* -->[^\n]", content, re.MULTILINE)
 
@@ -92,8 +92,8 @@ def test_files_are_named_after_what_they_hold_and_are_small():
 
 def test_every_recorded_reproduction_is_on_the_page_and_none_of_them_is_typed_as_well():
     content = PAGE.read_text(encoding="utf-8")
-    between = "".join(match[3] for match in pages.MARK.findall(content))
-    typed = pages.MARK.sub("", content)
+    between = "".join(match[3] for match in recorded.MARK.findall(content))
+    typed = recorded.MARK.sub("", content)
     for file in (ROOT / "results" / "reproductions").glob("*.json"):
         assert re.search(rf"^\| `{file.stem}` \|.*\|.*\|.*\| (yes|\*\*no\*\*) \|$", between, re.MULTILINE), (
             file.stem
@@ -209,11 +209,11 @@ def test_a_command_that_fails_is_told_and_does_not_stop_the_others(empty, monkey
 
 
 def test_words_within_a_line_are_filled_like_blocks(monkeypatch):
-    monkeypatch.setitem(pages.TABLES, "rows", lambda *words: "+".join(words))
-    assert pages.filled("a <!-- results: rows 'b c' d -->old<!-- end --> e") == (
+    monkeypatch.setattr(reproductions, "rows", lambda *words: "+".join(words))
+    assert recorded.filled("a <!-- results: rows 'b c' d -->old<!-- end --> e") == (
         "a <!-- results: rows 'b c' d -->b c+d<!-- end --> e"
     )
-    assert pages.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
+    assert recorded.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
         "<!-- results: rows b -->\n\nb\n\n<!-- end -->"
     )
 
@@ -470,8 +470,8 @@ def test_numbers_in_the_prose_of_reproductions_are_those_of_the_tables_beside_it
     for section in re.split(r"^(?=## )", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE):
         if section.startswith("## Every statement"):  # its numbers are those of sections of the papers
             continue
-        tables = set(DECIMAL.findall("".join(match[3] for match in pages.MARK.findall(section))))
-        prose = REFERENCES.sub("", pages.MARK.sub("", section))
+        tables = set(DECIMAL.findall("".join(match[3] for match in recorded.MARK.findall(section))))
+        prose = REFERENCES.sub("", recorded.MARK.sub("", section))
         settings = {"0.1"}  # an inner rate
         assert set(DECIMAL.findall(prose)) <= tables | settings, section.partition("\n")[0]
 

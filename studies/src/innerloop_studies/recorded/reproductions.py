@@ -11,7 +11,7 @@ from typing import Any
 from innerloop_studies.papers.bridge import table3
 from innerloop_studies.papers.landscape import images, table1, table2
 from innerloop_studies.papers.metantk import table2 as metantk_table2
-from innerloop_studies.recorded import duration, in_pages, interval, read, required, table
+from innerloop_studies.recorded import duration, interval, read, required, table
 from innerloop_studies.recorded.commands import SCALE
 from innerloop_studies.reproduce import REPRODUCTIONS
 from innerloop_studies.reproduce.runs import select
@@ -21,7 +21,6 @@ HUGE = re.compile(r"\d{13,}(\.\d+)?")
 HEAD = ("name", "statement", "paper", "here", "holds")
 
 
-@in_pages
 def rows(*words: str) -> str:
     """What was found, statement by statement, of the reproductions that are recorded."""
     lines: list[Sequence[str]] = []
@@ -35,7 +34,6 @@ def rows(*words: str) -> str:
     return table(HEAD, lines) if lines else "Nothing of this is recorded yet."
 
 
-@in_pages
 def found(name: str, statement: str) -> str:
     """What was found of one statement, for a line of text."""
     recorded = read("reproductions", name)
@@ -47,7 +45,6 @@ def found(name: str, statement: str) -> str:
     return cell(fitting[0])
 
 
-@in_pages
 def overview() -> str:
     """Every reproduction: how many of its statements hold, and what it took."""
     lines = []
@@ -66,7 +63,6 @@ def seconds_of(known: dict[str, Any]) -> float:
     return float(known["seconds"]) + sum(seconds for seconds in known["earlier"] if seconds)
 
 
-@in_pages
 def cost() -> str:
     """What all of them took together, where, and which of them are not recorded."""
     files = {name: known for name in REPRODUCTIONS if (known := read("reproductions", name))}
@@ -120,7 +116,6 @@ def cell(value: object) -> str:
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
-@in_pages
 def protocols() -> str:
     """How every recorded reproduction was carried out; those that share a protocol stand together."""
     said: dict[str, list[str]] = {}
@@ -147,7 +142,6 @@ def data_of(name: str) -> dict[str, Any]:
     return dict(required("reproductions", name)["data"])
 
 
-@in_pages
 def accuracy(name: str, *path: str) -> str:
     """One accuracy of a reproduction in percent, for a line of text."""
     value = data_of(name)
@@ -171,7 +165,6 @@ def beside_published(mine: Mapping[str, Any], published: Sequence[float]) -> lis
     return [bracketed(interval(mine[part]), theirs.get(part)) for part in images.JUDGED]
 
 
-@in_pages
 def alphabets() -> str:
     """``landscape-table1``: one line for each way to train, easy and hard tasks of both settings."""
     data, settings = data_of("landscape-table1"), ("Large", "Small")
@@ -192,7 +185,6 @@ def power(rate: float) -> str:
     return f"10{raised}" if mantissa == "1" else f"{mantissa}·10{raised}"
 
 
-@in_pages
 def shares() -> str:
     """``landscape-table2``: by the share of hard tasks in training, and by the way to train."""
     data = data_of("landscape-table2")
@@ -205,7 +197,6 @@ def shares() -> str:
     return table(("share p of hard tasks", "", *images.JUDGED), lines)
 
 
-@in_pages
 def methods() -> str:
     """``bridge-table3``: every method on every data set."""
     data, columns = data_of("bridge-table3"), table3.PUBLISHED
@@ -229,7 +220,6 @@ SEARCHED_BY = {
 }
 
 
-@in_pages
 def searches() -> str:
     """``metantk-table2``: what cells were searched by, and what these reach."""
     (cells,) = data_of("metantk-table2").values()
@@ -245,7 +235,6 @@ def searches() -> str:
     return table((*head, "search, minutes of one core"), lines)
 
 
-@in_pages
 def races(name: str) -> str:
     """Problem by problem: the choice, what it loses by, and all methods after long training."""
     problems = data_of(name)["problems"]
@@ -273,7 +262,6 @@ def race_score(value: float | None, errors: bool) -> str:
     return f"{value:.3g}" if errors else f"{100 * value:.1f}"
 
 
-@in_pages
 def rates(name: str, pattern: str = "*") -> str:
     """Accuracies in percent at ``auto`` and at every rate of the grid, and what ``auto`` loses."""
     grid = [f"{rate:g}" for rate in required("reproductions", name)["protocol"]["grid"]]

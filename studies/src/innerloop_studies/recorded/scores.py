@@ -10,7 +10,7 @@ from typing import Any
 from innerloop.core.statistics import mean_interval
 from innerloop_studies.measurements import proximal as measure_proximal
 from innerloop_studies.measurements import sureness as measure_sureness
-from innerloop_studies.recorded import duration, in_pages, interval, required, table
+from innerloop_studies.recorded import duration, interval, required, table
 
 # ---- benchmarks: ourselves beside peers, case by case, with the machine that measured ----
 
@@ -20,7 +20,6 @@ HEAD = (
 )
 
 
-@in_pages
 def cases(name: str, *patterns: str) -> str:
     """Every case of a benchmark, or those that fit a pattern."""
     rows = [
@@ -85,13 +84,11 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}×" if ratio < 9.995 else f"{ratio:.0f}×"
 
 
-@in_pages
 def ratio(name: str, case: str, peer: str = "*") -> str:
     """The ratio of one case, for a line of text."""
     return times(one_case(name, case, peer)["ratio"])
 
 
-@in_pages
 def memory(name: str, case: str, peer: str = "*") -> str:
     """Our peak memory over the other's in one case, for a line of text."""
     fitting = one_case(name, case, peer)
@@ -110,7 +107,6 @@ def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
     return dict(fitting[0])
 
 
-@in_pages
 def growth(name: str) -> str:
     """Seconds of predictions by the number of training samples, a line for each method."""
     grown = required("benchmarks", name)["growth"]
@@ -123,7 +119,6 @@ def growth(name: str) -> str:
     return table(head, lines)
 
 
-@in_pages
 def machine(name: str) -> str:
     """Where and when a benchmark was measured, for a line of text."""
     measured = required("benchmarks", name)
@@ -143,7 +138,6 @@ def runs_of(name: str) -> list[dict[str, Any]]:
     return list(required("evaluations", name)["runs"])
 
 
-@in_pages
 def adaptation(*names: str) -> str:
     """Scores after every inner step, a line for each run; the last one with its interval over tasks."""
     lines: list[Sequence[str]] = []
@@ -170,7 +164,6 @@ def over_seeds(runs: Sequence[Mapping[str, Any]]) -> str:
     return interval(mean_interval([run["mean"] for run in runs])._asdict(), digits=3)
 
 
-@in_pages
 def score(name: str, which: str = "") -> str:
     """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run."""
     if which:
@@ -189,21 +182,18 @@ def one_score(judged: Mapping[str, Any]) -> str:
     return f"{interval(judged, 100)} %" if judged["score"] == "accuracy" else interval(judged, digits=2)
 
 
-@in_pages
 def lead(name: str, which: str) -> str:
     """By how many points a further judgement is above that of the training, task by task."""
     told = further_evaluation(name, which)["comparison"]
     return interval({"mean": told["difference"], "ci95": told["ci95"]}, 100)
 
 
-@in_pages
 def untrained(name: str, which: str) -> str:
     """What needs no training, on the first tasks of an evaluation."""
     told = {one["name"]: one for one in runs_of(name)[0]["baselines"]}
     return f"{interval(told[which], 100)} %"
 
 
-@in_pages
 def by_rate(name: str) -> str:
     """The score at every inner rate of a sweep, the best one in bold, for a line of text."""
     runs = sorted(runs_of(name), key=lambda run: run["protocol"]["inner_lr"])
@@ -213,7 +203,6 @@ def by_rate(name: str) -> str:
     return "; ".join(f"**{text}**" if bold else text for text, bold in told)
 
 
-@in_pages
 def validations(name: str) -> str:
     """What the validations of a training gave, with their intervals over tasks."""
     run = runs_of(name)[0]
@@ -222,19 +211,16 @@ def validations(name: str) -> str:
     return table(("meta-step", *steps), [("validation", *scores)])
 
 
-@in_pages
 def reported(name: str, what: str) -> str:
     """What a learner reported with its last line, such as ``inner_residual``, for a line of text."""
     return f"{runs_of(name)[0]['reported'][what]:.2g}"
 
 
-@in_pages
 def weights(name: str) -> str:
     """Which weights of a run were judged."""
     return str(runs_of(name)[0]["protocol"]["weights"])
 
 
-@in_pages
 def time(name: str) -> str:
     """What the runs of an evaluation took on average, by the clock, for a line of text."""
     seconds = [run["seconds"] for run in runs_of(name)]
@@ -246,7 +232,6 @@ def time(name: str) -> str:
 MINUS = str.maketrans("-", "−")
 
 
-@in_pages
 def predictions(*names: str) -> str:
     """A line for each score, those with the highest mean ρ first; pairs of numbers are in order of names."""
     kept = {title: rows_of(name) for name, title in titled(names)}
@@ -280,20 +265,17 @@ def pair(values: Sequence[float | None], digits: int = 2) -> str:
     return "; ".join("–" if one is None else f"{one:.{digits}f}".translate(MINUS) for one in values)
 
 
-@in_pages
 def accuracies(name: str) -> str:
     """What the candidates of a validation reached, for a line of text."""
     reached = [100 * one for one in required("predictions", name)["accuracies"]]
     return f"between {min(reached):.1f} and {max(reached):.1f} % (mean {sum(reached) / len(reached):.1f})"
 
 
-@in_pages
 def repeatable(name: str) -> str:
     """How far the order of accuracies would be repeated on other tasks: a correlation."""
     return f"{required('predictions', name)['reliability']['accuracy']:.2f}"
 
 
-@in_pages
 def beyond_chance(*names: str) -> str:
     """Which scores predict beyond chance: those whose interval of ρ lies above zero, for a line of text."""
     told = []
@@ -303,14 +285,12 @@ def beyond_chance(*names: str) -> str:
     return "; ".join(told)
 
 
-@in_pages
 def prediction(name: str, score: str, what: str) -> str:
     """One number of a validation, for a line of text."""
     estimate = rows_of(name)[score][what]
     return f"{100 * estimate['value']:.1f}" if what == "regret" else bounded(estimate)
 
 
-@in_pages
 def at_random(name: str, tried: str = "1") -> str:
     """By how many points the best of some cells picked at random is below the best of all, on average."""
     return f"{100 * shortfall(required('predictions', name)['accuracies'], int(tried)):.1f}"
@@ -327,13 +307,11 @@ def shortfall(accuracies: Sequence[float], tried: int) -> float:
 # ---- measurements, and what commands print for people ----
 
 
-@in_pages
 def sureness(name: str) -> str:
     """How right and how sure a pretrained backbone is, a line for each set of pictures."""
     return measure_sureness.table(required("measurements", name)["rows"])
 
 
-@in_pages
 def sure(name: str, pictures: str, what: str) -> str:
     """One number of it with its interval, in per cent, for a line of text."""
     rows = required("measurements", name)["rows"]
@@ -341,13 +319,11 @@ def sure(name: str, pictures: str, what: str) -> str:
     return f"{interval(one, 100)} %"
 
 
-@in_pages
 def proximal() -> str:
     """How well iMAML's inner problem is solved, a line for each penalty."""
     return measure_proximal.table(required("measurements", "proximal")["rows"])
 
 
-@in_pages
 def printed(name: str, until: str | None = None) -> str:
     """A command and what it printed, as a block of text."""
     kept = required("printed", name)

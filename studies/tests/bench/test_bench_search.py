@@ -83,6 +83,6 @@ def test_a_search_of_glyphs_that_fails_says_why(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_quick_robust_search_is_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("innerloop.choose.architectures.measure.available_cores", lambda: 1)
-    cost = search.robust_seconds({**SMALL, "candidates": 1}, quick=True)
-    assert cost.seconds > 0
-    assert cost.notes == "extrapolated from 2 measurements of the first round"
+    seconds, notes = search.robust_seconds({**SMALL, "candidates": 1}, quick=True)
+    assert seconds > 0
+    assert notes == "extrapolated from 2 measurements of the first round"

@@ -244,10 +244,8 @@ def accuracy_gap(accuracies: dict[str, Array], looped: int) -> float:
 
 # ---- from a folder of examples to labels of new pictures: the whole command, its start included ----
 
-LEARNT, EXAMPLES, NEW = 10, 5, 10
-"""Classes, examples of each, and new pictures of each."""
-LIMIT = 40.0
-"""Seconds that are promised, with nothing kept from before, on two cores."""
+LEARNT, EXAMPLES, NEW = 10, 5, 10  # classes, examples of each, and new pictures of each
+LIMIT = 40.0  # seconds that are promised, with nothing kept from before, on two cores
 
 
 def laid_out(files: Sequence[Path], folder: Path) -> tuple[Path, Path, dict[str, str]]:

@@ -163,13 +163,10 @@ def panels(models: Mapping[str, Any]) -> list[Panel]:
         counts = [count for count in RANKS if count % way.cores == 0]
         values = [efficiency(step, way.link, PER_CORE * n, n // way.cores, way.cores) for n in counts]
         grown.append(line(way.name, [float(n) for n in counts], values))
-    where, title = (
-        f"cores ({slow}, a rank per core)",
-        f"efficiency, {PER_CORE} tasks for every core, 1 inner step",
-    )
+    title, where = f"efficiency, {PER_CORE} tasks for every core", f"cores ({slow}, a rank per core)"
     return [
         panel(where, "speed-up over one core, 5 inner steps", fixed, log_x=True, log_y=True),
-        panel("cores", title, grown, log_x=True, limits=(0.0, 1.05)),
+        panel("cores", f"{title}, 1 inner step", grown, log_x=True, limits=(0.0, 1.05)),
     ]
 
 

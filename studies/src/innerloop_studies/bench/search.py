@@ -130,15 +130,9 @@ def noise_draw(repeat: int, side: int, crops: int) -> Draw:
     return Draw(TaskBatch(x[0], y, x[1], y, torch.arange(TASKS)), small / small.std(), repeat)
 
 
-class NoiseDraws:
+def noise(sizes: dict[str, int]) -> Callable[[int], Draw]:
     """:func:`noise_draw` of fixed sizes, as a search takes it."""
-
-    def __init__(self, side: int, crops: int) -> None:
-        self.side, self.crops = side, crops
-
-    def __call__(self, repeat: int) -> Draw:
-        """The data of a repeat."""
-        return noise_draw(repeat, self.side, self.crops)
+    return partial(noise_draw, side=sizes["side"], crops=sizes["crops"])
 
 
 def build(spec: Spec) -> Callable[[], Tensor]:
@@ -205,7 +199,7 @@ def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
 
 
 def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor]:
-    bench = Bench(space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
+    bench = Bench(space_of(sizes), noise(sizes))
     atexit.register(bench.close)
     turns = count()
 
@@ -269,29 +263,20 @@ class SearchWorker(Worker):
 
     def whole(self, sizes: dict[str, int], quick: bool) -> Answer:
         """A robust search, or what it would take."""
-        return robust_seconds(sizes, quick)._asdict()
+        return {"measured": robust_seconds(sizes, quick)}
 
 
 # ---- whole searches, timed: there is nothing beside them but a promise ----
 
 ROBUST_MINUTES, GLYPHS_MINUTES = 30.0, 5.0
-GLYPHS = ("search", "glyphs", "budget=60s")
-"""The command as the documentation has it."""
-
-
-class Robust(NamedTuple):
-    """Seconds of a robust search, and how they were measured."""
-
-    seconds: float
-    notes: str
+GLYPHS = ("search", "glyphs", "budget=60s")  # the command as the documentation has it
 
 
 def robust(sizes: dict[str, int], quick: bool, say: Say) -> Comparison:
     """A robust search on pictures of noise, in a process of its own."""
     with Child("a robust search", __name__, thread_limits(1)) as child:
-        measured = Robust(**child.ask("whole", sizes=sizes, quick=quick))
-    case = f"a robust search, {_described(sizes)}"
-    return _row(case, measured.seconds, ROBUST_MINUTES, measured.notes, say)
+        seconds, notes = child.ask("whole", sizes=sizes, quick=quick)["measured"]
+    return _row(f"a robust search, {_described(sizes)}", seconds, ROBUST_MINUTES, notes, say)
 
 
 def glyphs(say: Say) -> Comparison:
@@ -314,24 +299,22 @@ def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Com
     }
 
 
-def robust_seconds(sizes: dict[str, int], quick: bool) -> Robust:
-    """Seconds of the search in this process; if quick, what a few candidates of its first round come to."""
+def robust_seconds(sizes: dict[str, int], quick: bool) -> tuple[float, str]:
+    """Seconds of the search, and how measured; if quick, what a few candidates of the first round come to."""
     from innerloop.choose.architectures.search import METHODS, search
 
     if not quick:
         start = time.perf_counter()
-        result = search("robust", space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
+        result = search("robust", space_of(sizes), noise(sizes))
         took = time.perf_counter() - start
-        return Robust(took, f"{result.measured} measurements, on pictures of noise")
+        return took, f"{result.measured} measurements, on pictures of noise"
     call = part_of_round(True, sizes)
     call()
     start = time.perf_counter()
     call()
     each = (time.perf_counter() - start) / (sizes["candidates"] + 1)
-    return Robust(
-        each * whole_in_first_candidates(METHODS["robust"].settings.budget),
-        f"extrapolated from {sizes['candidates'] + 1} measurements of the first round",
-    )
+    measured = f"extrapolated from {sizes['candidates'] + 1} measurements of the first round"
+    return each * whole_in_first_candidates(METHODS["robust"].settings.budget), measured
 
 
 def whole_in_first_candidates(budget: float) -> float:

@@ -12,12 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict
 
-Spec = dict[str, Any]
-"""What a side's process is told to build; every benchmark has keys of its own."""
-Answer = dict[str, Any]
-"""What a child process answers."""
-QUIET = 0.1
-"""Cores that others may keep busy while we measure."""
+Spec = dict[str, Any]  # what a side's process is told to build; every benchmark has keys of its own
+Answer = dict[str, Any]  # what a child process answers
+QUIET = 0.1  # cores that others may keep busy while we measure
 WITHOUT_TORCH = "scikit-learn"
 """The side whose process does not load torch, whose threads would be in its way."""
 

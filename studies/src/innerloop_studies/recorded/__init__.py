@@ -1,8 +1,8 @@
 """Numbers of the documentation, from the files of ``results/``: ``python -m innerloop_studies.recorded``.
 
-``results/`` has a small file of JSON for every command whose numbers the pages print. ``adopt`` makes such a file
-from what a command has written, ``run`` runs those whose file is missing or of another version, and ``write``
-fills what stands between marks in the pages:
+``results/`` has a small file of JSON for every command whose numbers the pages print. ``adopt`` makes such a
+file from what a command has written, ``run`` runs those whose file is missing or of another version, and
+``write`` fills what stands between marks in the pages:
 
     <!-- results: rows adaptlr-* -->  …  <!-- end -->
 

@@ -30,13 +30,11 @@ from innerloop_studies.reproduce import REPRODUCTIONS, made_by
 
 KINDS = ("reproductions", "benchmarks", "evaluations", "predictions", "measurements", "printed")
 SCALE = "cpu"
-NOT_AS_RECORDED = 3
-"""The exit code of a reproduction that ran to its end and found something else than was recorded."""
+NOT_AS_RECORDED = 3  # the exit code of a reproduction that found something else than was recorded
 DATA = "INNERLOOP_TEST_DATA"
 PHOTOS, CLASSES, EACH = "photos/", 100, 40
 """The folder of photographs on which recipes for one's own pictures are judged, and how many it has."""
-NOTES = Path("runs/.recorded")
-"""Which version began what, below the root."""
+NOTES = Path("runs/.recorded")  # which version began what, below the root
 
 LINES: dict[str, dict[str, tuple[int, str]]] = {
     "evaluations": {
@@ -256,10 +254,8 @@ TABLED = (
     *("metantk-table2", "rate-regret", "rate-unseen"),
 )
 """Reproductions with a table of their own, for which the data behind their rows are kept."""
-LONG = 12
-"""Lists of more numbers are draws or curves, which no table prints; the run itself keeps them."""
-COLUMNS = 12
-"""A table has no more validations."""
+LONG = 12  # lists of more numbers are draws or curves, which no table prints; the run itself keeps them
+COLUMNS = 12  # a table has no more validations
 METRICS, LEARNER = "metrics.jsonl", "learner."
 
 

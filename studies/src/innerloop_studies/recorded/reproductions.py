@@ -16,9 +16,7 @@ from innerloop_studies.recorded.commands import SCALE
 from innerloop_studies.reproduce import REPRODUCTIONS
 from innerloop_studies.reproduce.runs import select
 
-HUGE = re.compile(r"\d{13,}(\.\d+)?")
-"""Numbers of something that diverged, written out."""
-HEAD = ("name", "statement", "paper", "here", "holds")
+HUGE = re.compile(r"\d{13,}(\.\d+)?")  # numbers of something that diverged, written out
 
 
 def rows(*words: str) -> str:
@@ -31,15 +29,14 @@ def rows(*words: str) -> str:
             verdict = "yes" if row["holds"] else "**no**"
             lines.append((first, cell(row["what"]), cell(row["paper"]), cell(row["ours"]), verdict))
             first = ""
-    return table(HEAD, lines) if lines else "Nothing of this is recorded yet."
+    head = ("name", "statement", "paper", "here", "holds")
+    return table(head, lines) if lines else "Nothing of this is recorded yet."
 
 
 def found(name: str, statement: str) -> str:
     """What was found of one statement, for a line of text."""
-    recorded = read("reproductions", name)
-    fitting = [
-        row["ours"] for row in (recorded or {"rows": ()})["rows"] if fnmatchcase(row["what"], statement)
-    ]
+    known = read("reproductions", name) or {"rows": ()}
+    fitting = [row["ours"] for row in known["rows"] if fnmatchcase(row["what"], statement)]
     if len(fitting) != 1:
         raise SystemExit(f"{len(fitting)} statements of {name} are '{statement}'; there must be one.")
     return cell(fitting[0])
@@ -247,12 +244,12 @@ def races(name: str) -> str:
 def race_line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequence[str]:
     """A problem as the cells of a table; the best method stands out."""
     lost = f"{100 * one['regret']:.0f} %" if errors else f"{100 * one['regret']:.1f} points"
-    cells = [race_score(one["long"][method], errors) if method in one["long"] else "" for method in methods]
-    stands_out = [
-        f"**{cell}**" if method == one["best"] else cell for method, cell in zip(methods, cells, strict=True)
-    ]
     called = "more than chance" if one["decided"] else "perhaps chance"
-    return [one["problem"], one["chosen"], called, lost, *stands_out]
+    line = [one["problem"], one["chosen"], called, lost]
+    for method in methods:
+        cell = race_score(one["long"][method], errors) if method in one["long"] else ""
+        line.append(f"**{cell}**" if method == one["best"] else cell)
+    return line
 
 
 def race_score(value: float | None, errors: bool) -> str:
@@ -271,10 +268,5 @@ def rates(name: str, pattern: str = "*") -> str:
 
 def rate_line(one: dict[str, Any]) -> Sequence[str]:
     """A problem as the cells of a table."""
-    scores = [f"{100 * score:.1f}" for score in one["scores"]]
-    return [
-        one["case"],
-        f"{100 * one['auto']:.1f} at {one['rate']:.2g}",
-        *scores,
-        f"{100 * one['regret']:.1f}",
-    ]
+    auto, *others = (f"{100 * value:.1f}" for value in (one["auto"], *one["scores"], one["regret"]))
+    return [one["case"], f"{auto} at {one['rate']:.2g}", *others]

@@ -33,9 +33,9 @@ def cases(name: str, *patterns: str) -> str:
 
 def case_line(case: dict[str, Any]) -> Sequence[str]:
     """A case as the cells of a table; what was not measured is empty."""
-    ratio = case.get("ratio")
-    share = case.get("sgemm_share")
+    ratio, share = case.get("ratio"), case.get("sgemm_share")
     memory = [value for key in ("ours_mb", "peer_mb") if (value := case.get(key)) is not None]
+    notes = case.get("notes") or ""
     return (
         case["case"],
         str(case.get("peer") or ""),
@@ -45,7 +45,7 @@ def case_line(case: dict[str, Any]) -> Sequence[str]:
         aim_of(case),
         f"{100 * share:.0f} %" if share is not None else "",
         " / ".join(f"{value:,.0f}" for value in memory) + " MB" if memory else "",
-        noted(case.get("notes")),
+        notes if isinstance(notes, str) else "; ".join(notes),
     )
 
 
@@ -59,24 +59,18 @@ def aim_of(case: dict[str, Any]) -> str:
     return ""
 
 
-def noted(notes: str | Sequence[str] | None) -> str:
-    """Notes in one line."""
-    return notes if isinstance(notes, str) else "; ".join(notes or ())
-
-
 def elapsed(milliseconds: float | None) -> str:
     """A time with three digits at most."""
     if milliseconds is None:
         return ""
-    for unit, size in (("min", 60_000.0), ("s", 1000.0)):
-        if milliseconds >= 2 * size or (unit == "s" and milliseconds >= 999.5):
-            return f"{number(milliseconds / size)} {unit}"
-    return f"{number(milliseconds)} ms"
-
-
-def number(value: float) -> str:
-    """One digit after the point below a hundred."""
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
+    minutes, seconds = milliseconds / 60_000.0, milliseconds / 1000.0
+    if minutes >= 2:
+        value, unit = minutes, "min"
+    elif milliseconds >= 999.5:
+        value, unit = seconds, "s"
+    else:
+        value, unit = milliseconds, "ms"
+    return f"{value:.{0 if value >= 99.95 else 1}f} {unit}"
 
 
 def times(ratio: float) -> str:
@@ -122,11 +116,10 @@ def growth(name: str) -> str:
 def machine(name: str) -> str:
     """Where and when a benchmark was measured, for a line of text."""
     measured = required("benchmarks", name)
-    where, rate = measured["machine"], measured["machine"]["sgemm_gflops"]
+    where, day = measured["machine"], measured["ended"][:10]
     cores = "1 core" if where["cores"] == 1 else f"{where['cores']} cores"
-    sgemm = ", ".join(f"{value:.0f} on {threads}" for threads, value in rate.items())
+    sgemm = ", ".join(f"{value:.0f} on {threads}" for threads, value in where["sgemm_gflops"].items())
     torch = where["torch"].partition("+")[0]
-    day = measured["ended"][:10]
     return f"{where['cpu']}, {cores}, torch {torch}; sgemm in GFLOP/s by threads: {sgemm}; {day}"
 
 
@@ -145,11 +138,9 @@ def adaptation(*names: str) -> str:
         runs = runs_of(name)
         for run in runs:
             *before, last = run["by_step"]
-            cells = [f"{step['mean']:.3f}" for step in before]
+            cells = [f"{step['mean']:.3f}" for step in before] + [interval(last, digits=3)]
             over = f"**{over_seeds(runs)}**" if run is runs[-1] else ""
-            lines.append(
-                (f"{title}, seed {run['protocol']['train_seed']}", *cells, interval(last, digits=3), over)
-            )
+            lines.append((f"{title}, seed {run['protocol']['train_seed']}", *cells, over))
     steps = [str(step["steps"]) for step in runs[0]["by_step"]]
     return table(("after inner steps", *steps, "over seeds"), lines)
 
@@ -166,9 +157,7 @@ def over_seeds(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def score(name: str, which: str = "") -> str:
     """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run."""
-    if which:
-        return one_score(further_evaluation(name, which))
-    runs = runs_of(name)
+    runs = [further_evaluation(name, which)] if which else runs_of(name)
     return over_seeds(runs) if len(runs) > 1 else one_score(runs[0])
 
 
@@ -197,10 +186,9 @@ def untrained(name: str, which: str) -> str:
 def by_rate(name: str) -> str:
     """The score at every inner rate of a sweep, the best one in bold, for a line of text."""
     runs = sorted(runs_of(name), key=lambda run: run["protocol"]["inner_lr"])
-    better = max if runs[0]["score"] == "accuracy" else min
-    best = better(runs, key=lambda run: run["mean"])
-    told = [(f"{run['protocol']['inner_lr']:g}: {one_score(run)}", run is best) for run in runs]
-    return "; ".join(f"**{text}**" if bold else text for text, bold in told)
+    best = (max if runs[0]["score"] == "accuracy" else min)(runs, key=lambda run: run["mean"])
+    texts = ((f"{run['protocol']['inner_lr']:g}: {one_score(run)}", run is best) for run in runs)
+    return "; ".join(f"**{text}**" if bold else text for text, bold in texts)
 
 
 def validations(name: str) -> str:
@@ -240,11 +228,15 @@ def predictions(*names: str) -> str:
     lines = []
     for score in scores:
         rows = [some[score] for some in kept.values()]
-        halves = [row["better_half"]["spearman"]["value"] for row in rows]
-        cells = [f"`{score}`", *(bounded(row["spearman"]) for row in rows), pair(halves)]
-        cells += [pair([row["ndcg"]["value"] for row in rows])]
-        cells += [pair([100 * row["regret"]["value"] for row in rows], digits=1)]
-        lines.append([*cells, pair([row["tau_between_repeats"] for row in rows])])
+        lines.append(
+            (
+                *(f"`{score}`", *(bounded(row["spearman"]) for row in rows)),
+                pair([row["better_half"]["spearman"]["value"] for row in rows]),
+                pair([row["ndcg"]["value"] for row in rows]),
+                pair([100 * row["regret"]["value"] for row in rows], digits=1),
+                pair([row["tau_between_repeats"] for row in rows]),
+            )
+        )
     head = ("in the better half", "nDCG", "regret, points", "τ between repeats")
     return table(("score", *(f"ρ, {title}" for title in kept), *head), lines)
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 SCALES = ("smoke", "cpu", "paper")
 PACKAGE = Path(__file__).parents[1]
-FURTHER = "further"
-"""The room of studies that belong to no paper of a room: their names do not begin with it."""
+FURTHER = "further"  # the room of studies that belong to no paper of a room: their names do not begin with it
 STATED = re.compile(r"^(TITLE|VERSION) = (.+)$", re.MULTILINE)
 
 
@@ -68,8 +67,7 @@ def find(name: str) -> Run:
 
 def module_name(name: str) -> str:
     """Where a study is: in the room of its paper, or among those that belong to none of the four."""
-    parts = _STATED[name][0].relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts)
+    return ".".join(_STATED[name][0].relative_to(PACKAGE.parent).with_suffix("").parts)
 
 
 def made_by(name: str) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from innerloop_studies.reproduce import torch_version
 
 Job = TypeVar("Job")
 FOLDER = Path("runs") / "reproduce-parts"
-WORKERS = 2
-"""Processes of one thread each on this machine: studies are sized for two cores."""
+WORKERS = 2  # processes of one thread each on this machine: studies are sized for two cores
 CLUSTER: ContextVar[str | None] = ContextVar("cluster", default=None)
 """Where parts are computed instead: ``innerloop reproduce --cluster``."""
 

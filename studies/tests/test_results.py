@@ -409,7 +409,7 @@ def test_commands_of_the_pages_are_those_that_are_run():
     names = ("results.md", "taxonomy.md", "own-pictures.md", "scores.md", "rate.md")
     page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in names)
     for kind in ("evaluations", "predictions"):
-        for _, line in commands.LINES[kind].values():
+        for line in commands.LINES[kind].values():
             quoted = " ".join(f"'{word}'" if "[" in word else word for word in line.split())
             assert quoted in page or line in page, line
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +58,7 @@ def build(spec: Spec) -> Callable[[], Any]:
     x, y, _ = problems(count, spec["normalise"], sizes.get("dimensions", DIMENSIONS))
     x = x.astype(spec["dtype"])
     if spec["side"] == WITHOUT_TORCH:
-        return peer(head, x, y, spec["threads"])
+        return looped(lambda a, b: estimator(head).fit(a, b), spec["threads"], x, y)
     import torch
 
     from innerloop import solvers
@@ -75,16 +74,15 @@ def build(spec: Spec) -> Callable[[], Any]:
     return lambda: fit(features, labels, WAYS, C=C[head], threads=spec["threads"])
 
 
-def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
-    """A loop of scikit-learn's estimators, in a process without torch, on exactly this many threads."""
+def looped(fit: Callable[..., Any], threads: int, *columns: Array) -> Callable[[], Any]:
+    """Scikit-learn's side: a loop of fits on exactly this many threads, in a process without torch."""
     from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
     warnings.simplefilter("ignore")
-    estimator(head).fit(x[0], y[0])  # loads its libraries: one that is loaded later would not obey the limit
+    fit(*(column[0] for column in columns))  # loads libraries: those loaded later would not obey the limit
     threadpool_limits(threads)
     assert all(library["num_threads"] <= threads for library in threadpool_info())
-    assert "torch" not in sys.modules
-    return lambda: [estimator(head).fit(a, b) for a, b in zip(x, y, strict=True)]
+    return lambda: [fit(*one) for one in zip(*columns, strict=True)]
 
 
 class HeadsWorker(Worker):

@@ -8,7 +8,6 @@ import os
 import shutil
 import statistics
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -20,6 +19,7 @@ import numpy as np
 from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Array, Comparison, Report, Say, Side, better, busy
+from innerloop_studies.bench.heads import looped
 from innerloop_studies.bench.worker import WITHOUT_TORCH, Bystanders, Spec, Worker
 
 TITLE = "features of 500 pictures by a pretrained network, 2,000 episodes, predict as a whole"
@@ -180,24 +180,18 @@ def labelled(labels: Sequence[str]) -> Any:
 
 
 def scikit_learn(features: Array, spec: Spec) -> Callable[[], Any]:
-    """A loop over the same episodes, in a process without torch; features have length one before it."""
+    """A loop over the same episodes; features have length one before it."""
     from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
-    warnings.simplefilter("ignore")
     with np.load(spec["drawn"]) as drawn:
-        support, query, y, truth = (drawn[n] for n in ("support", "query", "y", "truth"))
+        rows = [drawn[name] for name in ("support", "query", "y", "truth")]
     z = features / np.linalg.norm(features, axis=1, keepdims=True)
-    LogisticRegression(C=C).fit(z[support[0]], y[0])  # loads what it needs, so that the limit holds for all
-    threadpool_limits(spec["threads"])
 
-    def call() -> list[float]:
-        return [
-            float(LogisticRegression(C=C, max_iter=1000).fit(z[s], a).score(z[q], b))
-            for s, q, a, b in zip(support, query, y, truth, strict=True)
-        ]
+    def accuracy(support: Array, query: Array, y: Array, truth: Array) -> float:
+        fitted = LogisticRegression(C=C, max_iter=1000).fit(z[support], y)
+        return float(fitted.score(z[query], truth))
 
-    return call
+    return looped(accuracy, spec["threads"], *rows)
 
 
 def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> None:

@@ -182,42 +182,29 @@ def candidates(sizes: dict[str, int]) -> list[Choices]:
 
 def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     """MetaNTK's condition number and the regions of some candidates of the first round and of the whole."""
-    few = candidates(sizes)
+    networks, draw = [all_choices(), *candidates(sizes)], noise_draw(0, sizes["side"], sizes["crops"])
     if ours:  # the network without a removal once, in one process per core
-        return _our_round(few, sizes)
-    pairs = [_both(all_choices(), sizes), *(_both(each, sizes) for each in few)]
-    draw = noise_draw(0, sizes["side"], sizes["crops"])
+        bench, turns = Bench(space_of(sizes), noise(sizes)), count()
+        atexit.register(bench.close)
+
+        def measured() -> Tensor:
+            # finished measurements are known by their job: another unread setting makes it a new one
+            turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
+            names, seeds = ("metantk", "regions"), Seeds(1, 3, (2,))
+            jobs = [ScoringJob(each, names, 0, seeds, settings=turn) for each in networks]
+            return torch.tensor([[one.values[name] for name in names] for one in bench.run(jobs)]).log()
+
+        return measured
+    whole, *few = [(_module(one, sizes, 1), _thin_module(one, sizes, 2)) for one in networks]
 
     def released() -> Tensor:  # beside every candidate, one network after the other, each on all cores
         scores = []
-        for one in pairs[1:]:
-            whole = _released_scores(*pairs[0], draw)
+        for one in few:
+            beside = _released_scores(*whole, draw)
             scores.append(_released_scores(*one, draw))
-        return torch.tensor([whole, *scores]).log()
+        return torch.tensor([beside, *scores]).log()
 
     return released
-
-
-def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor]:
-    bench = Bench(space_of(sizes), noise(sizes))
-    atexit.register(bench.close)
-    turns = count()
-
-    def ours() -> Tensor:
-        # finished measurements are known by their job: another unread setting makes it a new one
-        turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
-        jobs = [
-            ScoringJob(each, ("metantk", "regions"), 0, Seeds(1, 3, (2,)), settings=turn)
-            for each in (all_choices(), *few)
-        ]
-        measured = bench.run(jobs)
-        return torch.tensor([[each.values["metantk"], each.values["regions"]] for each in measured]).log()
-
-    return ours
-
-
-def _both(choices: Choices, sizes: dict[str, int]) -> tuple[Callable[[Tensor], Tensor], Any]:
-    return _module(choices, sizes, 1), _thin_module(choices, sizes, 2)
 
 
 def _released_scores(theta: Callable[[Tensor], Tensor], thin: Any, draw: Draw) -> list[float]:

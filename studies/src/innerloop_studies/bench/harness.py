@@ -334,8 +334,8 @@ def take_turns(
         taken += 1
         if others is None or others <= QUIET or time.monotonic() >= deadline:
             for name, answer in answers.items():
-                told = (answer[key] for key in ("seconds", "peak_mb", "empty_mb"))
-                blocks[name].append(TimedBlock(*told, others))
+                block = TimedBlock(answer["seconds"], answer["peak_mb"], answer["empty_mb"], others)
+                blocks[name].append(block)
     return blocks
 
 

@@ -212,7 +212,7 @@ def episodes_case(
     queries = given.get("queries", min(QUERIES, fewest - SHOTS))
     sizes = {"episodes": EPISODES, "looped": LOOPED, "shots": SHOTS, **given, "queries": queries}
     with tempfile.TemporaryDirectory() as folder:
-        spec = {"labels": list(labels), "sizes": sizes}
+        spec: Spec = {"labels": list(labels), "sizes": sizes}
         spec |= {"features": f"{folder}/features.npy", "drawn": f"{folder}/drawn.npz"}
         np.save(spec["features"], features)
         write_episodes(labels, sizes, Path(spec["drawn"]))

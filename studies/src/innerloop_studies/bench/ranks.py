@@ -52,7 +52,7 @@ class Share(NamedTuple):
 
 
 class StepTimings(NamedTuple):
-    """What was measured of one number of inner steps."""
+    """What was measured of one number of inner steps; ``numbers`` are those that ranks exchange."""
 
     rows: list[Comparison]
     ms: dict[str, float]
@@ -213,19 +213,6 @@ def child_of(side: Side, module: str, environment: dict[str, str]) -> Child | Te
     return Child(side.name, module, environment)
 
 
-class Clock:
-    """Adds up the time that this rank spends in exchanges, seen from inside the group."""
-
-    def __init__(self, group: RankGroup) -> None:
-        self.spent, self._inner = 0.0, group.add_up
-        group.add_up = self._add_up  # type: ignore[method-assign]
-
-    def _add_up(self, flat: Tensor) -> None:
-        start = time.perf_counter()
-        self._inner(flat)
-        self.spent += time.perf_counter() - start
-
-
 def fixed_part(spec: Spec, ranks: int) -> Callable[[], Any]:
     """A step whose tasks cost nothing, at the parameters of the workload."""
     work = maml.workload(spec)
@@ -257,7 +244,14 @@ class RanksWorker(maml.GradientWorker):
         if sys.platform == "linux":
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self.group = join(Rank(rank, size, rank, size, store=store))
-        self.clock = Clock(self.group)
+        self.spent, add_up = 0.0, self.group.add_up
+
+        def timed(flat: Tensor) -> None:
+            start = time.perf_counter()
+            add_up(flat)
+            self.spent += time.perf_counter() - start
+
+        self.group.add_up = timed  # type: ignore[method-assign]
         atexit.register(leave)
         return {}
 
@@ -278,10 +272,10 @@ class RanksWorker(maml.GradientWorker):
         group.add_up(torch.zeros(1))
         seconds, exchanges = [], []
         for _ in range(repeats):
-            before, start = self.clock.spent, time.perf_counter()
+            before, start = self.spent, time.perf_counter()
             call()
             seconds.append(time.perf_counter() - start)
-            exchanges.append(self.clock.spent - before)
+            exchanges.append(self.spent - before)
         memory = {"peak_mb": peak_mb(), "own_mb": own_peak_mb(os.getpid()), "empty_mb": self.empty_mb}
         return {"seconds": seconds, "exchanges": exchanges, **memory}
 

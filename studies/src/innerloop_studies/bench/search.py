@@ -60,10 +60,9 @@ PARTS = {
 
 
 PAIRS = {
-    "regions": "matrix of pairs, half precision as released",
-    "regions, float32": "matrix of pairs, float32",
-}
-"""Peers where regions are counted, by part."""
+    "regions": "half precision as released",
+    "regions, float32": "float32",
+}  # of peers that count regions
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
@@ -96,7 +95,11 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
         many, few = ((rounds, 0.2) for rounds in part.rounds)
         measured = both.measured(quick, few, many, warm=1)
     if name in PAIRS:
-        about, notes = f"{sizes['crops']:,} crops", ["identical counts"]
+        about, notes, peer = (
+            f"{sizes['crops']:,} crops",
+            ["identical counts"],
+            f"matrix of pairs, {PAIRS[name]}",
+        )
     else:
         about = _described(sizes)
         notes = [f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"]
@@ -106,7 +109,7 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
             f"{tried} candidates of the first round's 126, and the network they are compared with: measured "
             f"{tried} times as released and once by us, where a whole round has 126 candidates for that once"
         )
-    return measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, PAIRS.get(name, peer))
+    return measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, peer)
 
 
 def _described(sizes: dict[str, int]) -> str:
@@ -138,7 +141,10 @@ def noise(sizes: dict[str, int]) -> Callable[[int], Draw]:
 def build(spec: Spec) -> Callable[[], Tensor]:
     """The side that is asked for by ``part``, ``side`` and ``sizes``."""
     torch.set_num_threads(spec["threads"])
-    return _PARTS[spec["part"]](spec["side"] == "ours", spec["sizes"])
+    ours, sizes = spec["side"] == "ours", spec["sizes"]
+    if spec["part"] in PAIRS:
+        return regions(ours, sizes, torch.half if spec["part"] == "regions" else torch.float32)
+    return (kernel if spec["part"] == "kernel" else part_of_round)(ours, sizes)
 
 
 def space_of(sizes: dict[str, int]) -> Any:
@@ -161,7 +167,7 @@ def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     )
 
 
-def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype = torch.half) -> Callable[[], Tensor]:
+def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype) -> Callable[[], Tensor]:
     """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision."""
     batches = noise_draw(0, sizes["side"], sizes["crops"]).crops.split(CROP_BATCH)
     if not ours:
@@ -229,14 +235,6 @@ def _module(choices: Choices, sizes: dict[str, int], seed: int) -> Callable[[Ten
 def _thin_module(choices: Choices, sizes: dict[str, int], seed: int) -> CellModule:
     params, _ = space_of(sizes).thin(choices).init(torch.Generator().manual_seed(seed))
     return CellModule(stacked(choices, 1, 2, 1, (1,), with_stem=False), params, group=False)
-
-
-_PARTS: dict[str, Callable[[bool, dict[str, int]], Callable[[], Tensor]]] = {
-    "kernel": kernel,
-    "regions": regions,
-    "regions, float32": partial(regions, precision=torch.float32),
-    "round": part_of_round,
-}
 
 
 class SearchWorker(Worker):

@@ -24,8 +24,8 @@ from innerloop.nets.norms import groups_for
 
 def convolution(weight: Tensor, groups: int = 1, **options: Any) -> nn.Conv2d:
     """A layer without bias that has this weight."""
-    size, kernel = (weight.shape[1] * groups, weight.shape[0]), tuple(weight.shape[2:])
-    made = nn.Conv2d(*size, kernel, groups=groups, bias=False, **options)
+    outputs, inputs, high, wide = weight.shape
+    made = nn.Conv2d(inputs * groups, outputs, (high, wide), groups=groups, bias=False, **options)
     made.weight.data.copy_(weight)
     return made
 

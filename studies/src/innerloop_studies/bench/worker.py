@@ -51,11 +51,9 @@ def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
 def cpu_name() -> str:
     """The processor's own name, where the system tells."""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def busy_seconds() -> float | None:

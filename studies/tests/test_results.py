@@ -15,30 +15,67 @@ from innerloop.choose.estimates import GAIN, GROUPS
 from innerloop_studies import recorded
 from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.measurements import sureness as measure_sureness
-from innerloop_studies.recorded import commands, pages, reproductions, scores
+from innerloop_studies.recorded import commands, reproductions, scores
 from innerloop_studies.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
 FILES = sorted((ROOT / "results").glob("*/*.json"))
 NAMES = {"reproductions": REPRODUCTIONS, "benchmarks": BENCHMARKS, **commands.LINES}
 PAGE = ROOT / "docs" / "reproductions.md"
-MODULES = ["measurements.proximal", "measurements.sureness", "recorded", "recorded.commands"]
-MODULES += ["recorded.pages", "recorded.reproductions", "recorded.scores"]
 
 
-@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", recorded.pages(), ids=lambda page: page.name)
 def test_what_stands_between_marks_is_what_the_files_say(page):
     """Rewrite them with: python -m innerloop_studies.recorded write."""
     content = page.read_text(encoding="utf-8")
-    assert pages.filled(content) == content
-    assert content.count("<!-- results:") == len(pages.MARK.findall(content))  # none is left open
+    assert recorded.filled(content) == content
+    assert content.count("<!-- results:") == len(recorded.MARK.findall(content))  # none is left open
     # a comment at the start of a line would end the paragraph that it stands in
     assert not re.search(r"^ *<!-- results: [^\n]* -->[^\n]", content, re.MULTILINE)
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", ["proximal", "sureness"])
 def test_examples_of_the_modules_are_right(module):
-    assert doctest.testmod(importlib.import_module(f"innerloop_studies.{module}")).failed == 0
+    assert doctest.testmod(importlib.import_module(f"innerloop_studies.measurements.{module}")).failed == 0
+
+
+def test_numbers_and_words_of_the_tables():
+    assert recorded.interval({"mean": 0.6463, "ci95": 0.0082, "n": 3}, 100) == "64.6 ± 0.8"
+    assert [recorded.duration(s) for s in (41.4, 463, 8639)] == ["41 s", "8 min", "2 h 24 min"]
+    assert recorded.table(("a", "b"), [("1", "")]) == "| a | b |\n| --- | --- |\n| 1 |  |"
+    kept = commands.short({"mean": 1 / 3, "draws": [0.0] * 50, "rates": [1, 2]})
+    assert kept == {"mean": 0.333333, "rates": [1, 2]}
+    thinned = commands.thin([{"step": step} for step in range(1, 26)])
+    assert [one["step"] for one in thinned] == [1, 4, 7, 10, 13, 16, 19, 22, 25]
+    texts = [reproductions.cell(value) for value in ("|α*|", 0.123456, [1.0, 2.5], True, None)]
+    assert texts == ["\\|α\\*\\|", "0.1235", "1, 2.5", "yes", "–"]
+    diverged = reproductions.cell("32: 19558742600931125060.000, 64: 0.052")
+    assert diverged == "32: 2.0e+19, 64: 0.052"
+    settings = {"seeds": [0, 1], "net": {"width": 40}}
+    assert reproductions.sentence(settings) == "seeds: 0, 1; net: (width: 40)"
+    assert reproductions.listed(["rate-regret", "x"]) == "`rate-regret`, x"
+    made = {"machine": {"cpu": "Z80", "cores": 1}, "versions": {"torch": "2.13.0"}}
+    assert reproductions.machines([made] * 2) == "one core of Z80 with torch 2.13.0"
+    assert [scores.elapsed(ms) for ms in (2.93, 169.3, 3854.3, 1211842.9, None)] == [
+        *("2.9 ms", "169 ms", "3.9 s", "20.2 min", "")
+    ]
+    assert [scores.times(ratio) for ratio in (145.3, 19.44, 2.036)] == ["145×", "19×", "2.04×"]
+    assert scores.aim_of({"ratio": 1.2, "at_least": 1.6}) == "1.6×, not reached"
+    assert scores.aim_of({"ratio": 1.003, "at_most": 1.01}) == "at most 1.01×"
+    bounds = {"value": -0.021, "low": -0.33, "high": 0.29}
+    assert scores.bounded(bounds) == "−0.02 [−0.33, 0.29]"
+    assert (scores.pair([0.5, -0.212]), scores.pair([1.0, None], digits=1)) == ("0.50; −0.21", "1.0; –")
+    assert [scores.shortfall([0.0, 1.0, 2.0], n) for n in (1, 2, 3)] == [1.0, pytest.approx(1 / 3), 0.0]
+
+
+def test_lines_of_races_and_rates():
+    one = {"problem": "x", "chosen": "a", "best": "b", "decided": True, "regret": 0.012}
+    line = reproductions.race_line({**one, "long": {"a": 0.488, "b": 0.5}}, ["a", "b"], False)
+    assert line == ["x", "a", "more than chance", "1.2 points", "48.8", "**50.0**"]
+    line = reproductions.race_line({**one, "long": {"a": 4.4e10, "b": 0.5, "d": None}}, [*"abcd"], True)
+    assert line[3:] == ["1 %", "4.4e+10", "**0.5**", "", "diverged"]
+    rate = {"case": "x", "auto": 0.411, "rate": 0.263, "scores": [0.2, 0.414], "regret": 0.003}
+    assert reproductions.rate_line(rate) == ["x", "41.1 at 0.26", "20.0", "41.4", "0.3"]
 
 
 def test_files_are_named_after_what_they_hold_and_are_small():
@@ -55,8 +92,8 @@ def test_files_are_named_after_what_they_hold_and_are_small():
 
 def test_every_recorded_reproduction_is_on_the_page_and_none_of_them_is_typed_as_well():
     content = PAGE.read_text(encoding="utf-8")
-    between = "".join(match[3] for match in pages.MARK.findall(content))
-    typed = pages.MARK.sub("", content)
+    between = "".join(match[3] for match in recorded.MARK.findall(content))
+    typed = recorded.MARK.sub("", content)
     for file in (ROOT / "results" / "reproductions").glob("*.json"):
         assert re.search(rf"^\| `{file.stem}` \|.*\|.*\|.*\| (yes|\*\*no\*\*) \|$", between, re.MULTILINE), (
             file.stem
@@ -172,11 +209,11 @@ def test_a_command_that_fails_is_told_and_does_not_stop_the_others(empty, monkey
 
 
 def test_words_within_a_line_are_filled_like_blocks(monkeypatch):
-    monkeypatch.setitem(pages.TABLES, "rows", lambda *words: "+".join(words))
-    assert pages.filled("a <!-- results: rows 'b c' d -->old<!-- end --> e") == (
+    monkeypatch.setattr(reproductions, "rows", lambda *words: "+".join(words))
+    assert recorded.filled("a <!-- results: rows 'b c' d -->old<!-- end --> e") == (
         "a <!-- results: rows 'b c' d -->b c+d<!-- end --> e"
     )
-    assert pages.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
+    assert recorded.filled("<!-- results: rows b -->\nold\n<!-- end -->") == (
         "<!-- results: rows b -->\n\nb\n\n<!-- end -->"
     )
 
@@ -372,7 +409,7 @@ def test_commands_of_the_pages_are_those_that_are_run():
     names = ("results.md", "taxonomy.md", "own-pictures.md", "scores.md", "rate.md")
     page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in names)
     for kind in ("evaluations", "predictions"):
-        for _, line in commands.LINES[kind].values():
+        for line in commands.LINES[kind].values():
             quoted = " ".join(f"'{word}'" if "[" in word else word for word in line.split())
             assert quoted in page or line in page, line
 
@@ -433,8 +470,8 @@ def test_numbers_in_the_prose_of_reproductions_are_those_of_the_tables_beside_it
     for section in re.split(r"^(?=## )", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE):
         if section.startswith("## Every statement"):  # its numbers are those of sections of the papers
             continue
-        tables = set(DECIMAL.findall("".join(match[3] for match in pages.MARK.findall(section))))
-        prose = REFERENCES.sub("", pages.MARK.sub("", section))
+        tables = set(DECIMAL.findall("".join(match[3] for match in recorded.MARK.findall(section))))
+        prose = REFERENCES.sub("", recorded.MARK.sub("", section))
         settings = {"0.1"}  # an inner rate
         assert set(DECIMAL.findall(prose)) <= tables | settings, section.partition("\n")[0]
 

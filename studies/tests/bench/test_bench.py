@@ -258,7 +258,7 @@ def test_peak_memory_grows_with_what_is_held():
 @pytest.mark.slow
 def test_runs_without_any_peer_installed(monkeypatch):
     """The whole way through real processes, with only the plain loop to compare with."""
-    monkeypatch.setattr(maml_peers, "find_spec", lambda name: None)
+    monkeypatch.setattr(maml, "find_spec", lambda name: None)
     monkeypatch.setattr(harness, "PATIENCE", 0.0)
     said = []
     ways = [maml.Ours("loop", {"mode": "loop"}, {"plain-loop": 1.0})]

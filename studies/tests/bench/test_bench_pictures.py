@@ -17,7 +17,7 @@ ROW = {"case", "peer", "ours_ms", "peer_ms", "ratio", "ours_mb", "peer_mb", "thr
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads.harness, "machine", lambda: {"cores": 1})
-    monkeypatch.setattr(heads, "available_cores", lambda: 1)
+    monkeypatch.setattr(heads.harness, "available_cores", lambda: 1)
 
 
 @pytest.mark.slow  # eight processes, each with torch or scikit-learn to import
@@ -38,7 +38,8 @@ def test_the_peer_of_heads_has_its_threads_and_no_torch() -> None:
     """In a process of its own: what is loaded here is no evidence."""
     code = (
         "import sys; from innerloop_studies.bench import heads; from threadpoolctl import threadpool_info; "
-        "x, y, _ = heads.problems(3, True, 20); models = heads.peer('logistic', x, y, 1)(); "
+        "x, y, _ = heads.problems(3, True, 20); "
+        "models = heads.looped(lambda a, b: heads.estimator('logistic').fit(a, b), 1, x, y)(); "
         "assert 'torch' not in sys.modules; assert all(i['num_threads'] == 1 for i in threadpool_info()); "
         "print(models[0].n_iter_[0] < 1000, models[0].tol)"
     )

@@ -1,9 +1,7 @@
-"""Side by side with peers, here and now: one file per benchmark.
+"""Side by side with peers, here and now: one file per benchmark, with ``run(*, quick, say) -> Report``.
 
-A module ``innerloop_studies.bench.maml_sine`` (dashes become underscores) states its ``TITLE`` and a
-``VERSION`` that is raised by hand when a side or a case changes. It has ``run(*, quick, say) -> Report``, and
-``figure(report)`` if its result can be drawn. What it states is read, not
-imported: nothing here imports torch.
+It states its ``TITLE`` and a ``VERSION``, raised by hand when a side or a case changes, and has a function
+``figure`` if its result can be drawn. What it states is read, not imported: nothing here imports torch.
 """
 
 from __future__ import annotations

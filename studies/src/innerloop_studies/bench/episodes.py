@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +33,7 @@ def pictures(classes: int) -> NDArray[np.uint8]:
 def numpy_gather(images: NDArray[np.uint8]) -> Callable[[], Any]:
     """The peer: random classes and drawings, one gather, one conversion to float tensors, per episode."""
     rng, scale = np.random.default_rng(1), np.float32(1 / 255)
-    y_support = torch.arange(WAYS).repeat_interleave(SHOTS)
-    y_query = torch.arange(WAYS).repeat_interleave(QUERIES)
+    y_support, y_query = (torch.arange(WAYS).repeat_interleave(n) for n in (SHOTS, QUERIES))
 
     def episode() -> tuple[Any, ...]:
         classes = rng.choice(len(images), WAYS, replace=False)
@@ -51,17 +51,16 @@ def ours(images: NDArray[np.uint8], size: int) -> Callable[[], Any]:
     names = sorted(set(labels.tolist()))
     source = from_arrays(images.reshape(-1, SIDE, SIDE), labels, splits={"train": names}, name="omniglot")
     sampler = few_shot_sampler(source, "train", seed=0, ways=WAYS, shots=SHOTS, queries=QUERIES)
-    done = 0
+    starts = itertools.count(0, PER_CALL)
 
     def call() -> Any:
-        nonlocal done
-        first, done = done, done + PER_CALL
+        first = next(starts)
         if size == 1:
             return [sampler.episode(first + i) for i in range(PER_CALL)]
         return [sampler.batch(first // size + i, size) for i in range(PER_CALL // size)]
 
-    names_of = sampler.files(7)  # what is behind an episode can be asked for at any time
-    assert len(names_of["query"]) == WAYS * QUERIES
+    # what is behind an episode can be asked for at any time
+    assert len(sampler.files(7)["query"]) == WAYS * QUERIES
     return call
 
 

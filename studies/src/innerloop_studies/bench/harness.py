@@ -1,10 +1,7 @@
-"""Alternates sides block by block, each in its own process, and compares them.
+"""Alternates sides block by block, each in its own process, and compares them; imports no torch.
 
-Timings drift: with temperature, with neighbours on the same machine, with what ran just before. So every side
-lives in a child process for the whole run (its threads and its memory are its own), only one of them computes
-at a time, they take turns in short blocks, and a ratio is taken between blocks of the same round.
-
-Nothing here imports torch: the peers of some benchmarks must run without it.
+Timings drift, with temperature, neighbours, what ran just before: sides take turns in short blocks, one of
+them computes at a time, and a ratio is taken between blocks of the same round.
 """
 
 from __future__ import annotations
@@ -23,18 +20,15 @@ from typing import IO, Any, NamedTuple, Required, TypedDict, cast
 import numpy as np
 
 from innerloop.core.child_processes import python_command
+from innerloop.core.resources import available_cores
 from innerloop_studies.bench.worker import QUIET, Answer, Bystanders, Machine, Spec, wait_for_quiet
 
 Say = Callable[[str], None]
 Array = np.ndarray[Any, Any]
-AGREE = 1e-3
-"""Sides must compute the same, such as a meta-gradient: float32, relative to its norm."""
-PATIENCE = 60.0
-"""Seconds that a comparison may spend on waiting for a quiet machine and on repeating disturbed rounds."""
-WARM = 3
-"""Calls before the first that counts; the fastest of them says how many make a block."""
-SLOW = 5.0
-"""Seconds of a first call that people are told about."""
+AGREE = 1e-3  # relative to the norm, in float32: sides must compute the same
+PATIENCE = 60.0  # seconds that a comparison may spend on waiting for a quiet machine and on disturbed rounds
+WARM = 3  # calls before the first that counts; the fastest of them says how many make a block
+SLOW = 5.0  # seconds of a first call that people are told about
 
 
 # ---- what a benchmark reports ----
@@ -118,16 +112,13 @@ class Timing(NamedTuple):
         return self.peak_mb - self.empty_mb
 
 
-def on_threads(name: str, spec: Spec, counts: Iterable[int]) -> list[Side]:
-    """The same side once per thread count.
-
-    >>> [side.name for side in on_threads("ours", {"side": "ours"}, (1, 2))]
-    ['ours@1', 'ours@2']
-    """
-    return [Side(f"{name}@{n}", {**spec, "threads": n}) for n in counts]
+def on_threads(name: str, spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
+    """The same side once per thread count, such as ``ours@1``; on one thread and on all if none are given."""
+    given = sorted({1, available_cores()}) if counts is None else counts
+    return [Side(f"{name}@{n}", {**spec, "threads": n}) for n in given]
 
 
-def each_on_threads(names: Iterable[str], spec: Spec, counts: Iterable[int]) -> list[Side]:
+def each_on_threads(names: Iterable[str], spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
     """Several sides, each once per thread count; ``side`` of the specification is the name."""
     return [side for name in names for side in on_threads(name, {**spec, "side": name}, counts)]
 
@@ -149,11 +140,7 @@ def bystanders(blocks: Sequence[TimedBlock]) -> float | None:
 
 
 def busy(others: float | None) -> list[str]:
-    """A remark for a row if others disturbed the measurement, else nothing.
-
-    >>> busy(0.5), busy(0.0), busy(None)
-    (['others kept 0.5 cores busy'], [], [])
-    """
+    """A remark for a row if others disturbed the measurement, else nothing."""
     return [] if others is None or others <= QUIET else [f"others kept {others:.1f} cores busy"]
 
 
@@ -305,6 +292,16 @@ def started(
         yield Started(sides, children, answers, results, say)
 
 
+def timed_command(name: str, *words: str, **options: Any) -> tuple[float, str]:
+    """Seconds that ``innerloop`` takes with these words, its start included, and what it printed."""
+    start, command = time.perf_counter(), python_command("-m", "innerloop", *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(f"innerloop {name} failed:\n{done.stderr[-2000:]}")
+    return seconds, done.stdout
+
+
 def peers_times(factor: float) -> Callable[[Side], float]:
     """For peers that do only a part of the work: their times are scaled to all of it."""
     return lambda side: 1.0 if side.spec["side"] == "ours" else factor
@@ -317,10 +314,7 @@ def take_turns(
     patience: float | None = None,
     warm: int = WARM,
 ) -> dict[str, list[TimedBlock]]:
-    """``rounds`` blocks of every child, in an order that moves on by one each round.
-
-    For ``patience`` seconds, a round waits for a quiet machine, and is taken again if others disturbed it.
-    """
+    """``rounds`` blocks of every child, in an order that moves on by one each round."""
     names = list(children)
     repeats, pids = {}, {child.process.pid for child in children.values()}
     for name in names:  # also the warm-up
@@ -328,6 +322,7 @@ def take_turns(
         repeats[name] = max(1, min(1000, round(block_seconds / min(answer["seconds"]))))
         pids |= set(answer.get("pids", ()))  # a side may have processes of its own
     blocks: dict[str, list[TimedBlock]] = {name: [] for name in names}
+    # until then, a round waits for a quiet machine, and is taken again if others disturbed it
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     taken = 0
     while len(blocks[names[0]]) < rounds:
@@ -348,18 +343,16 @@ def disagreement(
     results: dict[str, Array], reference: str, at_most: float = AGREE, what: str = "meta-gradients"
 ) -> float:
     """The largest relative distance of what sides computed from the reference; too large a one is refused."""
-    norm = float(np.linalg.norm(results[reference]))
-    off = {
-        name: float(np.linalg.norm(result - results[reference])) / norm for name, result in results.items()
-    }
+    right, norm = results[reference], float(np.linalg.norm(results[reference]))
+    off = {name: float(np.linalg.norm(result - right)) / norm for name, result in results.items()}
     for name, one in off.items():
         if not one <= at_most:
             raise RuntimeError(f"{name} and {reference} disagree: {what} differ by {one:.2g} of the norm")
     return max(off.values())
 
 
-def machine(patience: float | None = None) -> Machine:
+def machine(quick: bool = False) -> Machine:
     """Limits of this machine, measured in a process of its own, in a quiet moment if one comes."""
     with Child("the machine's limits", "innerloop_studies.bench.worker") as child:
-        wait_for_quiet(time.monotonic() + (PATIENCE if patience is None else patience))
+        wait_for_quiet(time.monotonic() + (0.0 if quick else PATIENCE))
         return cast(Machine, child.ask("machine"))

@@ -1,20 +1,15 @@
-"""Thousands of few-shot heads at once, against a loop of scikit-learn's estimators.
-
-Nothing here imports torch until it is needed: scikit-learn's side must run without it.
-"""
+"""Thousands of few-shot heads at once, against a loop of scikit-learn's estimators without torch."""
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Child, Comparison, Measured, Report, Say
+from innerloop_studies.bench.harness import Array, Child, Comparison, Report, Say
 from innerloop_studies.bench.worker import WITHOUT_TORCH, Answer, Spec, Worker
 
 TITLE = "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators"
@@ -56,42 +51,6 @@ def estimator(head: str, **options: Any) -> Any:
     return LinearSVC(**{"C": C[head], "multi_class": kind, **options})
 
 
-def solutions(normalise: bool, sizes: dict[str, int]) -> dict[str, float]:
-    """How logistic regressions differ from scikit-learn's at tol=1e-10: objective, and labels of queries."""
-    import torch
-
-    from innerloop import solvers
-
-    count, dimensions = min(TIGHT, sizes.get("looped", TIGHT)), sizes.get("dimensions", DIMENSIONS)
-    drawn = problems(count, normalise, dimensions, QUERIES)
-    warnings.simplefilter("ignore")
-    tight = [estimator("logistic", tol=1e-10, max_iter=100_000) for _ in range(count)]
-    fitted = [m.fit(a.astype(np.float64), b) for m, a, b in zip(tight, *drawn[:2], strict=True)]
-    x, y, queries = (torch.from_numpy(part) for part in drawn)
-    weights = torch.from_numpy(np.stack([m.coef_ for m in fitted]))
-    bias = torch.from_numpy(np.stack([m.intercept_ for m in fitted]))
-    labels = solvers.scores((weights, bias), queries.double()).argmax(-1)
-    reference = objective(x, y, weights, bias)
-    out: dict[str, float] = {}
-    for name in DTYPES:
-        dtype = getattr(torch, name)
-        solved = solvers.logistic(x.to(dtype), y, WAYS, C=C["logistic"])
-        mine = objective(x, y, solved.weights.double(), solved.bias.double())
-        same = solvers.scores(solved, queries.to(dtype)).argmax(-1) == labels
-        out[f"objective {name}"] = float(((mine - reference) / reference).abs().max())
-        out[f"labels {name}"] = float(same.double().mean())
-    return out
-
-
-def objective(x: Any, y: Any, weights: Any, bias: Any) -> Any:
-    """Logistic regression's, per problem, in float64."""
-    import torch
-
-    outputs = x.double() @ weights.mT + bias[:, None]
-    loss = torch.nn.functional.cross_entropy(outputs.flatten(0, 1), y.flatten(), reduction="none")
-    return C["logistic"] * loss.view(y.shape).sum(1) + 0.5 * weights.square().sum((1, 2))
-
-
 def build(spec: Spec) -> Callable[[], Any]:
     """The side asked for by ``side``, ``head``, ``dtype``, ``threads``, ``normalise`` and ``sizes``."""
     head, sizes = spec["head"], spec.get("sizes", {})
@@ -99,7 +58,7 @@ def build(spec: Spec) -> Callable[[], Any]:
     x, y, _ = problems(count, spec["normalise"], sizes.get("dimensions", DIMENSIONS))
     x = x.astype(spec["dtype"])
     if spec["side"] == WITHOUT_TORCH:
-        return peer(head, x, y, spec["threads"])
+        return looped(lambda a, b: estimator(head).fit(a, b), spec["threads"], x, y)
     import torch
 
     from innerloop import solvers
@@ -115,16 +74,15 @@ def build(spec: Spec) -> Callable[[], Any]:
     return lambda: fit(features, labels, WAYS, C=C[head], threads=spec["threads"])
 
 
-def peer(head: str, x: Array, y: Array, threads: int) -> Callable[[], Any]:
-    """A loop of scikit-learn's estimators, in a process without torch, on exactly this many threads."""
+def looped(fit: Callable[..., Any], threads: int, *columns: Array) -> Callable[[], Any]:
+    """Scikit-learn's side: a loop of fits on exactly this many threads, in a process without torch."""
     from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
     warnings.simplefilter("ignore")
-    estimator(head).fit(x[0], y[0])  # loads its libraries: one that is loaded later would not obey the limit
+    fit(*(column[0] for column in columns))  # loads libraries: those loaded later would not obey the limit
     threadpool_limits(threads)
     assert all(library["num_threads"] <= threads for library in threadpool_info())
-    assert "torch" not in sys.modules
-    return lambda: [estimator(head).fit(a, b) for a, b in zip(x, y, strict=True)]
+    return lambda: [fit(*one) for one in zip(*columns, strict=True)]
 
 
 class HeadsWorker(Worker):
@@ -138,8 +96,35 @@ class HeadsWorker(Worker):
         return {name: float(value.double().mean()) for name, value in shares.items()}
 
     def solutions(self, normalise: bool, sizes: dict[str, int]) -> Answer:
-        """See :func:`solutions`."""
-        return solutions(normalise, sizes)
+        """Logistic regressions beside scikit-learn's at tol=1e-10: how objectives and labels differ."""
+        import torch
+
+        from innerloop import solvers
+
+        count, dimensions = min(TIGHT, sizes.get("looped", TIGHT)), sizes.get("dimensions", DIMENSIONS)
+        drawn = problems(count, normalise, dimensions, QUERIES)
+        warnings.simplefilter("ignore")
+        tight = [estimator("logistic", tol=1e-10, max_iter=100_000) for _ in range(count)]
+        fitted = [m.fit(a.astype(np.float64), b) for m, a, b in zip(tight, *drawn[:2], strict=True)]
+        x, y, queries = (torch.from_numpy(part) for part in drawn)
+        weights = torch.from_numpy(np.stack([m.coef_ for m in fitted]))
+        bias = torch.from_numpy(np.stack([m.intercept_ for m in fitted]))
+
+        def objective(weights: Any, bias: Any) -> Any:
+            outputs = x.double() @ weights.mT + bias[:, None]
+            loss = torch.nn.functional.cross_entropy(outputs.flatten(0, 1), y.flatten(), reduction="none")
+            return C["logistic"] * loss.view(y.shape).sum(1) + 0.5 * weights.square().sum((1, 2))
+
+        labels = solvers.scores((weights, bias), queries.double()).argmax(-1)
+        reference, out = objective(weights, bias), dict[str, float]()
+        for name in DTYPES:
+            dtype = getattr(torch, name)
+            solved = solvers.logistic(x.to(dtype), y, WAYS, C=C["logistic"])
+            mine = objective(solved.weights.double(), solved.bias.double())
+            same = solvers.scores(solved, queries.to(dtype)).argmax(-1) == labels
+            out[f"objective {name}"] = float(((mine - reference) / reference).abs().max())
+            out[f"labels {name}"] = float(same.double().mean())
+        return out
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
@@ -153,12 +138,12 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Comparison]:
     """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
-    base, counts = {"head": head, "normalise": normalise, "sizes": sizes}, sorted({1, available_cores()})
+    base = {"head": head, "normalise": normalise, "sizes": sizes}
     sides = [
         side
-        for who in ("ours", "scikit-learn")
+        for who in ("ours", WITHOUT_TORCH)
         for dtype in DTYPES
-        for side in harness.on_threads(f"{who} {dtype}", {**base, "side": who, "dtype": dtype}, counts)
+        for side in harness.on_threads(f"{who} {dtype}", {**base, "side": who, "dtype": dtype})
     ]
     scale = harness.peers_times(sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED))
     with harness.started(sides, __name__, say) as both:
@@ -166,29 +151,24 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
         if head == "logistic":
             with Child("solutions", __name__) as child:  # torch and scikit-learn in one process: apart
                 off = child.ask("solutions", normalise=normalise, sizes=sizes)
-        measured = both.measured(quick, (3, 0.5), (9, 1.0), scale=scale)
+        timings = (measured := both.measured(quick, (3, 0.5), (9, 1.0), scale=scale)).timings
     title = f"{head}, {WAYS}-way {SHOTS}-shot, {'unit length' if normalise else 'as they come'}"
-    peer = harness.better(measured.timings, WITHOUT_TORCH).side.name.partition("@")[0]
+    peer = harness.better(timings, WITHOUT_TORCH).side.name.partition("@")[0]
+    peers = [t for name, t in timings.items() if name.startswith(WITHOUT_TORCH)]
+    times = ", ".join(f"{t.side.name.removeprefix('scikit-learn ')} {t.ms:,.0f} ms" for t in peers)
     rows = []
     for dtype in DTYPES:
-        notes = _notes(dtype, measured, both.answers[f"ours {dtype}@1"], off)
+        answer = both.answers[f"ours {dtype}@1"]
+        notes = [f"scikit-learn's better of {times}"]
+        notes += [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
+        if off:
+            notes += [
+                f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10",
+                f"{100 * off[f'labels {dtype}']:.2f} % of labels the same",
+            ]
         given = f"{title}, {dtype}", WITHOUT_TORCH, AT_LEAST.get(head), notes
         rows.append(measured.row(*given, name=peer, ours=f"ours {dtype}"))
     return rows
-
-
-def _notes(dtype: str, measured: Measured, answer: Answer, off: dict[str, float]) -> list[str]:
-    """All times of the peer, whether ours converged, and how the solutions differ where that is known."""
-    peers = [t for name, t in measured.timings.items() if name.startswith(WITHOUT_TORCH)]
-    times = ", ".join(f"{t.side.name.removeprefix('scikit-learn ')} {t.ms:,.0f} ms" for t in peers)
-    notes = [f"scikit-learn's better of {times}"]
-    notes += [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
-    if off:
-        notes += [
-            f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10",
-            f"{100 * off[f'labels {dtype}']:.2f} % of labels the same",
-        ]
-    return notes
 
 
 WORKER = HeadsWorker(build)

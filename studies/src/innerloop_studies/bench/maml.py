@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +23,7 @@ from innerloop.tasks.sampler import make_sampler
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.bench import harness, maml_peers
-from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side, better
+from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, better
 from innerloop_studies.bench.worker import Answer, Machine, Spec, Worker, flat, peak_mb
 
 PLAIN = "plain-loop"
@@ -49,35 +51,31 @@ def sine(steps: int, dtype: torch.dtype, tasks: int = 25, hidden: int = 40) -> W
     return _at_first_weights("mlp", network, batch, steps, dtype)
 
 
-def conv(
-    steps: int, dtype: torch.dtype, tasks: int = 4, ways: int = 5, queries: int = 15, filters: int = 64
-) -> Workload:
-    """Omniglot's shapes (28×28, 5-way 1-shot 15-query) filled with noise, Conv4 with strides of two."""
-    network = conv4(1, 28, ways, filters=filters, pooling="stride")
-    return _at_first_weights("conv", network, _noise(tasks, ways, 1, queries, (1, 28, 28)), steps, dtype)
-
-
-def pooled(
+def pictures(
+    kind: str,
     steps: int,
     dtype: torch.dtype,
+    *,
     tasks: int = 4,
     ways: int = 5,
-    shots: int = 5,
+    shots: int,
     queries: int = 15,
-    filters: int = 32,
-    size: int = 84,
+    channels: int,
+    size: int,
+    **network: Any,
 ) -> Workload:
-    """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
-    network = conv4(3, size, ways, filters=filters, pooling="max")
-    batch = _noise(tasks, ways, shots, queries, (3, size, size))
-    return _at_first_weights("pooled", network, batch, steps, dtype)
-
-
-def _noise(tasks: int, ways: int, shots: int, queries: int, shape: tuple[int, int, int]) -> TaskBatch:
-    generator = torch.Generator().manual_seed(1)
+    """Conv4 on pictures of noise."""
+    generator, shape = torch.Generator().manual_seed(1), (channels, size, size)
     support, query = (torch.randn(tasks, ways * n, *shape, generator=generator) for n in (shots, queries))
     y_support, y_query = (torch.arange(ways).repeat(n).repeat(tasks, 1) for n in (shots, queries))
-    return TaskBatch(support, y_support, query, y_query, torch.arange(tasks))
+    batch = TaskBatch(support, y_support, query, y_query, torch.arange(tasks))
+    return _at_first_weights(kind, conv4(channels, size, ways, **network), batch, steps, dtype)
+
+
+conv = partial(pictures, "conv", shots=1, channels=1, size=28, filters=64, pooling="stride")
+"""Omniglot's shapes, 5-way 1-shot 15-query, Conv4-64 with strides of two."""
+pooled = partial(pictures, "pooled", shots=5, channels=3, size=84, filters=32, pooling="max")
+"""The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
 
 
 def _at_first_weights(
@@ -86,10 +84,8 @@ def _at_first_weights(
     params, _ = network.init(torch.Generator().manual_seed(0))
     params = {name: value.to(dtype) for name, value in params.items()}
     batch = batch._replace(x_support=batch.x_support.to(dtype), x_query=batch.x_query.to(dtype))
-    return Workload(kind, network, params, batch, get_loss(LOSSES[kind]), 0.01, steps)
-
-
-LOSSES = {"mlp": "mse", "conv": "cross-entropy", "pooled": "cross-entropy"}
+    loss = get_loss("mse" if kind == "mlp" else "cross-entropy")
+    return Workload(kind, network, params, batch, loss, 0.01, steps)
 
 
 def workload(spec: Spec) -> Workload:
@@ -108,13 +104,9 @@ def build(spec: Spec) -> Callable[[], Params]:
     if spec["side"] == "ours":
         return ours(work, spec)
     torch.set_num_threads(spec["threads"])
-    fields = tuple(work.batch[:4])
+    peer = maml_peers.plain_loop if spec["side"] == PLAIN else partial(maml_peers.by_library, spec["side"])
     loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
-    if spec["side"] == PLAIN:
-        forward = maml_peers.FORWARDS[work.kind]
-        return lambda: maml_peers.meta_gradient(forward, loss, work.params, work.lr, work.steps, fields)
-    factory = {"higher": maml_peers.higher_gradient, "torchopt": maml_peers.torchopt_gradient}[spec["side"]]
-    return factory(work.kind, loss, work.params, work.lr, work.steps, fields)
+    return peer(work.kind, loss, work.params, work.lr, work.steps, tuple(work.batch[:4]))
 
 
 def ours(work: Workload, spec: Spec) -> Callable[[], Params]:
@@ -138,17 +130,13 @@ TINY = {
 }
 
 
+def small(spec: Spec) -> Spec | None:
+    """Settings of a call that imports whatever the side needs."""
+    return {"sizes": TINY[spec["workload"]]} if spec.get("compile") != "full" else None
+
+
 class GradientWorker(Worker):
     """A side of a comparison of meta-gradients; or a training run whose memory is looked at on the way."""
-
-    def __init__(self) -> None:
-        super().__init__(build, lambda grads: flat(grads[name] for name in sorted(grads)))
-
-    def prepare(self, spec: Spec) -> None:
-        """Imports whatever the side needs, so that it counts as a library."""
-        super().prepare(spec)
-        if spec.get("compile") != "full":
-            build({**spec, "sizes": TINY[spec["workload"]]})()
 
     def train(self, spec: Spec) -> Answer:
         """Sinusoid MAML by :func:`innerloop.training.fit`; the peak memory so far, every ``every`` steps."""
@@ -156,12 +144,7 @@ class GradientWorker(Worker):
         from innerloop.training.optimisers import make_optimiser
         from innerloop.training.state import initial_state
 
-        work = sine(1, torch.float32)
-        seen: dict[int, float] = {}
-
-        def log(record: dict[str, Any]) -> None:
-            seen[record["step"]] = peak_mb()
-
+        work, seen = sine(1, torch.float32), dict[int, float]()
         fit(
             episodic(maml(work.network, work.loss, work.lr, work.steps), work.loss),
             initial_state(work.params, {}),
@@ -170,7 +153,7 @@ class GradientWorker(Worker):
             steps=spec["steps"],
             batch=work.batch.size,
             plan=Plan(spec["mode"], spec["threads"], compile=spec["compile"]),
-            log=log,
+            log=lambda record: seen.update({record["step"]: peak_mb()}),
             log_every=spec["every"],
         )
         return {"peaks": seen}
@@ -202,24 +185,27 @@ def run_cases(
     exact: Spec | None = None,
 ) -> Report:
     """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all."""
-    patience = 0.0 if quick else None
-    machine = harness.machine(patience)
+    machine = harness.machine(quick)
     speeds = ", ".join(f"{g:.0f} on {n}" for n, g in machine["sgemm_gflops"].items())
     say(f"{machine['cpu']}, {machine['cores']} cores; sgemm reaches {speeds} thread(s), in GFLOP/s")
-    available = maml_peers.installed() if libraries else []
-    for name in maml_peers.LIBRARIES:
-        if libraries and name not in available:
+    peers, rows = [PLAIN], list[Comparison]()
+    for name in maml_peers.LIBRARIES if libraries else ():
+        if find_spec(name) is not None:
+            peers.append(name)
+        else:
             say(f"{name} is not installed and left out: pip install 'innerloop[peers]'")
     threads = [1] if quick else sorted({1, int(machine["cores"])})
-    peers = (PLAIN, *available)
-    rows: list[Comparison] = []
     for steps, ways in cases:
         base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
         sides = harness.each_on_threads(peers, base, threads)
         for way in ways:
             spec = {**base, "side": "ours", **way.plan}
             sides += harness.on_threads(way.name, spec, way.threads or threads)
-        off = None if exact is None else _off_in_float64(sides, exact, say)
+        off = None
+        if exact is not None:
+            precise = [side._replace(spec={**side.spec, **exact, "dtype": "float64"}) for side in sides]
+            with harness.started(precise, __name__, say) as run:
+                off = harness.disagreement(run.results, sides[0].name)
         with harness.started(sides, __name__, say) as run:
             off = harness.disagreement(run.results, sides[0].name) if off is None else off
             say(
@@ -229,21 +215,11 @@ def run_cases(
             measured = run.measured(quick, (3, 0.05), (rounds, 0.5), warm=warm)
         for remark in harness.busy(measured.bystanders):
             say(f"{remark} meanwhile: measure again on an idle machine before quoting")
-        rows += table(steps, ways, measured, off, peers, machine, flops(sides[0]), prefix)
+        with Child(sides[0].name, __name__) as child:  # of its own: counting costs memory
+            child.ask("setup", spec=sides[0].spec)
+            flops = float(child.ask("flops")["flops"])
+        rows += table(steps, ways, measured, off, peers, machine, flops, prefix)
     return {"cases": rows, "machine": machine}
-
-
-def _off_in_float64(sides: Sequence[Side], exact: Spec, say: Say) -> float:
-    precise = [side._replace(spec={**side.spec, **exact, "dtype": "float64"}) for side in sides]
-    with harness.started(precise, __name__, say) as run:
-        return harness.disagreement(run.results, sides[0].name)
-
-
-def flops(side: Side) -> float:
-    """Floating point operations of one call, counted in a process of its own: counting costs memory."""
-    with Child(side.name, __name__) as child:
-        child.ask("setup", spec=side.spec)
-        return float(child.ask("flops")["flops"])
 
 
 def table(
@@ -276,4 +252,4 @@ def table(
     return rows
 
 
-WORKER = GradientWorker()
+WORKER = GradientWorker(build, flat, small)

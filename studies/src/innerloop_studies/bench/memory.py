@@ -12,17 +12,9 @@ TITLE = "peak memory over thousands of meta-steps, of first-order and checkpoint
 VERSION = 1
 WORKER = "innerloop_studies.bench.maml"
 
-GROWTH = 1.01
-"""Peak memory after all meta-steps, over that after the first hundred: the most we allow."""
-
-STEADY = 1.10
-"""iMAML's memory beyond libraries and data at many inner steps, over that at few: the most we allow."""
-
-WAYS: dict[str, dict[str, bool]] = {
-    "iMAML": {"implicit": True},
-    "MAML": {},
-    "checkpointed MAML": {"checkpoint": True},
-}
+GROWTH = 1.01  # peak memory after all meta-steps, over that after the first hundred: the most we allow
+STEADY = 1.10  # iMAML's memory beyond libraries and data at many inner steps, over that at few: at most
+WAYS = {"iMAML": {"implicit": True}, "MAML": {}, "checkpointed MAML": {"checkpoint": True}}
 """Learners whose memory is measured at few and at many inner steps, with what their workers are told."""
 
 
@@ -40,15 +32,15 @@ def run(quick: bool = False, say: Say = print) -> Report:
     rows = [growth("vmap", compile, steps, every, say) for compile in ("off", "trace")]
     rows += savings(quick, say)
     rows += [steadiness(name, 5, 10 if quick else 50, quick, say) for name in WAYS]
-    return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
+    return {"cases": rows, "machine": harness.machine(quick)}
 
 
 def growth(mode: str, compile: str, steps: int, every: int, say: Say) -> Comparison:
     """One process, one call of ``fit``: the peak at its end against that after ``every`` steps."""
     spec = {"mode": mode, "compile": compile, "threads": 1, "steps": steps, "every": every}
     with Child("training", WORKER) as child:
-        peaks = {int(step): mb for step, mb in child.ask("train", spec=spec)["peaks"].items()}
-    early, late = peaks[every], peaks[steps]
+        peaks = child.ask("train", spec=spec)["peaks"]
+    early, late = peaks[str(every)], peaks[str(steps)]
     say(f"{mode}, compile={compile}: {early:.1f} MB after {every} meta-steps, {late:.1f} MB after {steps}")
     return {
         "case": f"sine MAML, {mode}, compile={compile}, after {steps} meta-steps",

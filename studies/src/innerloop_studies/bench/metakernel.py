@@ -1,7 +1,4 @@
-"""MAML's kernel of 200 tasks in one Gram and two block products, against a loop over pairs of tasks.
-
-Also how the time of kernel predictions grows with the number of training samples.
-"""
+"""MAML's kernel of 200 tasks at once, against a loop over pairs of tasks; how times of predictions grow."""
 
 from __future__ import annotations
 
@@ -91,10 +88,8 @@ def predictions(points: int, method: str, shots: int = QUERIES) -> float:
     tasks = points // shots
     query, support = inputs(tasks)
     y, test = torch.randn(tasks, shots, OUTPUTS, dtype=torch.float64), inputs(20)
-    if method == "mtl":  # all samples are training samples: half of each task
-        batch = TaskBatch(support[:, :0], y[:, :0], query, y, torch.arange(tasks))
-    else:
-        batch = TaskBatch(support, y, query, y, torch.arange(tasks))
+    first = 0 if method == "mtl" else None  # all samples are training samples: half of each task
+    batch = TaskBatch(support[:, :first], y[:, :first], query, y, torch.arange(tasks))
     start = time.perf_counter()
     options: dict[str, Any] = {} if method == "mtl" else {"inner": Descent(INNER), "split": True}
     fitted = fit(mlp_kernel(DEPTH), batch, method, test=Descent(1.0), **options)  # type: ignore[arg-type]
@@ -130,22 +125,22 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     rows = [one_case(given, quick, say, sizes) for given in (False, True)]
     points = [p for p in POINTS if p <= sizes.get("points", 1000 if quick else POINTS[-1])]
     with Child("growth", __name__) as child:
-        seconds_by_method = child.ask("growth", points=points, threads=available_cores())["seconds"]
-    for method, seconds in seconds_by_method.items():
+        by_method = child.ask("growth", points=points, threads=available_cores())["seconds"]
+    growth = {"points": points, "seconds": by_method, "outputs": OUTPUTS, "depth": DEPTH}
+    for method, seconds in by_method.items():
         shown = ", ".join(f"{p}: {s:.2g} s" for p, s in zip(points, seconds, strict=True))
         say(f"predictions, {method}, by training samples: {shown}")
-    machine = harness.machine(0.0 if quick else None)
-    return {"cases": rows, "growth": summary(points, seconds_by_method), "machine": machine}
+    if len(points) > 1:  # by which power they grow: the slope between the last two sizes
+        longer = math.log(points[-1] / points[-2])
+        growth["exponent"] = {method: math.log(s[-1] / s[-2]) / longer for method, s in by_method.items()}
+    return {"cases": rows, "growth": growth, "machine": harness.machine(quick)}
 
 
 def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Comparison:
     """One comparison, each side at its better thread count."""
     tasks, looped = sizes.get("tasks", TASKS), sizes.get("looped", LOOPED)
-    counts = sorted({1, available_cores()})
-    sides = [
-        *harness.on_threads("ours", {"side": "ours", "given": given, "tasks": tasks}, counts),
-        *harness.on_threads("pair-loop", {"side": "pair-loop", "given": given, "tasks": looped}, counts),
-    ]
+    sides = harness.each_on_threads(["ours"], {"given": given, "tasks": tasks})
+    sides += harness.each_on_threads(["pair-loop"], {"given": given, "tasks": looped})
     scale = harness.peers_times(tasks * (tasks + 1) / (looped * (looped + 1)))
     with harness.started(sides, __name__, say) as both:
         off = both.children["ours@1"].ask("agreement", tasks=min(looped, 20))["off"]
@@ -156,23 +151,6 @@ def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Compa
     title = f"MAML kernel, {tasks} tasks × ({QUERIES} + {SUPPORTS}), {source}"
     notes = [f"kernels agree to {off:.0e}", f"the loop's time from {looped} tasks, scaled to {tasks}"]
     return measured.row(title, "pair-loop", None if given else AT_LEAST, notes)
-
-
-def summary(points: list[int], seconds: dict[str, list[float]]) -> dict[str, Any]:
-    """The times with their setting, and by which power they grow where that can be told."""
-    growth: dict[str, Any] = {"points": points, "seconds": seconds, "outputs": OUTPUTS, "depth": DEPTH}
-    if len(points) > 1:
-        growth["exponent"] = {method: exponent(points, values) for method, values in seconds.items()}
-    return growth
-
-
-def exponent(points: list[int], seconds: list[float]) -> float:
-    """The slope of log time over log size between the last two sizes.
-
-    >>> exponent([1, 2, 4], [1.0, 1.0, 8.0])
-    3.0
-    """
-    return math.log(seconds[-1] / seconds[-2]) / math.log(points[-1] / points[-2])
 
 
 def figure(result: Report) -> Figure:

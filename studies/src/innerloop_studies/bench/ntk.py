@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from innerloop.core.resources import available_cores
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.convolutional import conv4
 from innerloop.nets.mlp import mlp
@@ -24,30 +23,22 @@ VERSION = 1
 PEER = "vmap(grad)"
 
 
-class KernelCase(NamedTuple):
-    """What is measured, and what is promised: how many times faster, and with how much less memory."""
-
-    title: str
-    faster: float
-    less_memory: float
-
-
 CASES = {
-    "mlp": KernelCase("MLP, 10 hidden layers of 512, 200 inputs", 60.0, 6.0),
-    "conv": KernelCase("Conv4-48, GroupNorm, 32×32, 100 inputs, sum of 10 outputs", 1.5, 5.0),
+    "mlp": ("MLP, 10 hidden layers of 512, 200 inputs", 60.0, 6.0),
+    "conv": ("Conv4-48, GroupNorm, 32×32, 100 inputs, sum of 10 outputs", 1.5, 5.0),
 }
+"""What is measured, and what is promised: how many times faster, and with how much less memory."""
 
 
 def workload(case: str, sizes: dict[str, int]) -> tuple[Any, Any, Any, Any]:
     """Network, parameters, buffers and inputs, float32."""
     draw = torch.Generator().manual_seed(0)
-    shape: tuple[int, ...]
     if case == "mlp":
         width, samples = sizes.get("width", 512), sizes.get("samples", 200)
-        network, shape = mlp(width, [width] * sizes.get("depth", 10), 1), (width,)
+        network, shape = mlp(width, [width] * sizes.get("depth", 10), 1), [width]
     else:
         filters, samples = sizes.get("width", 48), sizes.get("samples", 100)
-        network, shape = conv4(3, 32, 10, filters=filters, norm="group"), (3, 32, 32)
+        network, shape = conv4(3, 32, 10, filters=filters, norm="group"), [3, 32, 32]
     params, buffers = network.init(draw)
     return network, params, buffers, torch.randn(samples, *shape, generator=draw)
 
@@ -76,26 +67,24 @@ def build(spec: Spec) -> Callable[[], Tensor]:
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Both networks, each side at its better thread count."""
     rows = []
-    for name, case in CASES.items():
+    for name in CASES:
         base = {"case": name, "sizes": sizes or {}, "method": "layerwise"}
-        sides = harness.each_on_threads(("ours", PEER), base, sorted({1, available_cores()}))
+        sides = harness.each_on_threads(("ours", PEER), base)
         with harness.started(sides, __name__, say) as both:
             off = harness.disagreement(both.results, f"{PEER}@1")
             measured = both.measured(quick, (3, 0.2), (7, 0.5))
-        rows.append(_row(case, measured, off))
-    return {"cases": rows, "machine": harness.machine(patience=0 if quick else None)}
+        rows.append(_row(name, measured, off))
+    return {"cases": rows, "machine": harness.machine(quick)}
 
 
-def _row(case: KernelCase, measured: Measured, off: float) -> Comparison:
+def _row(name: str, measured: Measured, off: float) -> Comparison:
     """Memory is what was added by the kernel."""
-    ours, peer = (max(better(measured.timings, who).added_mb, 1.0) for who in ("ours", PEER))
-    notes = [
-        f"memory added: {ours:.0f} against {peer:.0f} MB",
-        f"promised: {case.faster:g}× faster, {case.less_memory:g}× less added",
-        f"kernels agree to {off:.0e}",
-    ]
-    return {**measured.row(case.title, PEER, case.faster, notes), "memory_ratio": peer / ours}
+    (title, faster, less_memory), timings = CASES[name], measured.timings
+    ours, peer = (max(better(timings, who).added_mb, 1.0) for who in ("ours", PEER))
+    promised = f"promised: {faster:g}× faster, {less_memory:g}× less added"
+    notes = [f"memory added: {ours:.0f} against {peer:.0f} MB", promised, f"kernels agree to {off:.0e}"]
+    return {**measured.row(title, PEER, faster, notes), "memory_ratio": peer / ours}
 
 
-# with small settings first: what it imports counts as there
-WORKER = Worker(build, lambda kernel: flat([kernel]), {"sizes": {"width": 8, "samples": 2, "depth": 2}})
+TINY = {"sizes": {"width": 8, "samples": 2, "depth": 2}}
+WORKER = Worker(build, lambda kernel: flat([kernel]), lambda _: TINY)

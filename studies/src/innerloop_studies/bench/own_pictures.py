@@ -1,8 +1,4 @@
-"""Your own pictures: features from files to vectors, against the script that a careful user writes.
-
-Then episodes on features that are there, against a loop of scikit-learn's estimators, and the whole command
-from a folder of examples to labels.
-"""
+"""Your own pictures: features against a careful user's script, episodes on them, and the whole command."""
 
 from __future__ import annotations
 
@@ -11,10 +7,7 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import tempfile
-import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -23,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from innerloop.core.child_processes import python_command
 from innerloop.core.resources import available_cores
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Comparison, Measured, Report, Say, Side, better, busy
-from innerloop_studies.bench.worker import WITHOUT_TORCH, Spec, Worker, busy_seconds
+from innerloop_studies.bench.harness import Array, Comparison, Report, Say, Side, better, busy
+from innerloop_studies.bench.heads import looped
+from innerloop_studies.bench.worker import WITHOUT_TORCH, Bystanders, Spec, Worker
 
 TITLE = "features of 500 pictures by a pretrained network, 2,000 episodes, predict as a whole"
 VERSION = 1
@@ -43,17 +36,18 @@ REAL = "tiny_imagenet_60.npz"
 def picture_files(count: int) -> Iterator[tuple[list[Path], str]]:
     """So many files in a folder per class, and what they are: photographs if they are here, else noise."""
     with tempfile.TemporaryDirectory() as folder:
-        named = os.environ.get("INNERLOOP_TEST_DATA", "")
-        have = bool(named) and Path(named, REAL).is_file()
+        archive = Path(os.environ.get("INNERLOOP_TEST_DATA") or folder, REAL)
         classes = min(CLASSES, count)
-        per = -(-count // classes)
-        made = photographs(Path(named, REAL), classes, per) if have else _noise(classes, per)
+        shape = classes, -(-count // classes)
+        made, what = _noise(*shape), "pictures of noise"
+        if archive.is_file():
+            made, what = photographs(archive, *shape), "photographs of Tiny-ImageNet"
         files = []
         for label, number, data in islice(made, count):
             files.append(Path(folder, f"class{label:02d}", f"{number:03d}.jpg"))
             files[-1].parent.mkdir(exist_ok=True)
             files[-1].write_bytes(data)
-        yield files, "photographs of Tiny-ImageNet" if have else "pictures of noise"
+        yield files, what
 
 
 def photographs(archive: Path, classes: int, per: int) -> Iterator[tuple[int, int, bytes]]:
@@ -120,42 +114,34 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     """Features from nothing, from the cache and by the script; episodes on them, and the whole command."""
     from innerloop.nets.pretrained import is_installed
 
-    cores = available_cores()
     count = (sizes or {}).get("pictures", QUICK if quick else PICTURES)
-    weights = "published" if is_installed(NAME) else "drawn"
+    weights, rows = "published" if is_installed(NAME) else "drawn", []
     with picture_files(count) as (files, what), tempfile.TemporaryDirectory() as folder:
         base = {"files": [str(file) for file in files], "weights": weights}
-        ours = {**base, "threads": cores}
+        ours = {**base, "threads": available_cores()}
         sides = [
-            Side("ours, first", {**ours, "side": "first", "folder": str(Path(folder, "first"))}),
-            Side("ours, again", {**ours, "side": "again", "folder": str(Path(folder, "again"))}),
-            *harness.on_threads("script", {**base, "side": "script"}, sorted({1, cores})),
+            Side(f"ours, {which}", {**ours, "side": which, "folder": f"{folder}/{which}"})
+            for which in AT_LEAST
         ]
+        sides += harness.each_on_threads(["script"], base)
         with harness.started(sides, __name__, say) as all_sides:
             off = harness.disagreement(all_sides.results, "script@1", what="features")
             measured = all_sides.measured(quick, (2, 0.1), (3, 1.0), warm=1)
-            features = all_sides.results["ours, first"]
-        of_what, labels = f"{what}, {weights} weights", [file.parent.name for file in files]
-        rows = _rows(measured, len(files), [of_what, f"features differ by {off:.1g}"])
-        rows.append(episodes_case(features, labels, quick, of_what, sizes or {}, say))
+        script, of_what = better(measured.timings, "script@"), f"{what}, {weights} weights"
+        for which, words, *against in (
+            ("first", "decode to vector", "script@", "script"),
+            ("again", "from the cache", "ours, first", "ours, first time"),
+        ):
+            mine, (peer, name), n = f"ours, {which}", against, len(files)
+            speed = f"{measured.timings[mine].ms / n:.1f} ms a picture, the script {script.ms / n:.1f}"
+            notes, case = [speed, of_what, f"features differ by {off:.1g}"], f"features of {n} pictures"
+            rows.append(measured.row(f"{case} at 224, {words}", peer, AT_LEAST[which], notes, name, mine))
+        labels = [file.parent.name for file in files]
+        rows.append(episodes_case(all_sides.results["ours, first"], labels, quick, of_what, sizes or {}, say))
         if weights == "published":
             rows.append(command_case(files, quick, what))
             say(f"{rows[-1]['case']}: {rows[-1]['ratio']:.1f}×; {rows[-1]['notes']}")
     return {"cases": rows, "machine": harness.machine()}
-
-
-def _rows(measured: Measured, count: int, notes: list[str]) -> list[Comparison]:
-    script, rows = better(measured.timings, "script@"), []
-    for which, words, peer, name in (
-        ("first", "decode to vector", "script@", "script"),
-        ("again", "from the cache", "ours, first", "ours, first time"),
-    ):
-        ours = f"ours, {which}"
-        ms = measured.timings[ours].ms / count
-        speed = f"{ms:.1f} ms a picture, the script {script.ms / count:.1f}"
-        case = f"features of {count} pictures at 224, {words}"
-        rows.append(measured.row(case, peer, AT_LEAST[which], [speed, *notes], name, ours))
-    return rows
 
 
 # ---- episodes on features that are there ----
@@ -165,14 +151,6 @@ WAYS, SHOTS, QUERIES, C = 5, 5, 15, 1.0
 FASTER = 20.0
 ALIKE = 2e-3
 """How far the mean accuracies of both sides may differ: a query on the border may fall to either side."""
-
-
-def episodes_side(spec: Spec) -> Callable[[], Any]:
-    """The side of episodes asked for by ``side``, ``threads``, ``features``, ``episodes`` and ``sizes``."""
-    features = np.load(spec["features"])
-    if spec["side"] == "ours":
-        return ours(features, spec)
-    return scikit_learn(features, spec)
 
 
 def ours(features: Array, spec: Spec) -> Callable[[], Any]:
@@ -202,24 +180,18 @@ def labelled(labels: Sequence[str]) -> Any:
 
 
 def scikit_learn(features: Array, spec: Spec) -> Callable[[], Any]:
-    """A loop over the same episodes, in a process without torch; features have length one before it."""
+    """A loop over the same episodes; features have length one before it."""
     from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
-    warnings.simplefilter("ignore")
     with np.load(spec["drawn"]) as drawn:
-        support, query, y, truth = (drawn[n] for n in ("support", "query", "y", "truth"))
+        rows = [drawn[name] for name in ("support", "query", "y", "truth")]
     z = features / np.linalg.norm(features, axis=1, keepdims=True)
-    LogisticRegression(C=C).fit(z[support[0]], y[0])  # loads what it needs, so that the limit holds for all
-    threadpool_limits(spec["threads"])
 
-    def call() -> list[float]:
-        return [
-            float(LogisticRegression(C=C, max_iter=1000).fit(z[s], a).score(z[q], b))
-            for s, q, a, b in zip(support, query, y, truth, strict=True)
-        ]
+    def accuracy(support: Array, query: Array, y: Array, truth: Array) -> float:
+        fitted = LogisticRegression(C=C, max_iter=1000).fit(z[support], y)
+        return float(fitted.score(z[query], truth))
 
-    return call
+    return looped(accuracy, spec["threads"], *rows)
 
 
 def write_episodes(labels: Sequence[str], sizes: dict[str, int], file: Path) -> None:
@@ -241,11 +213,10 @@ def episodes_case(
     sizes = {"episodes": EPISODES, "looped": LOOPED, "shots": SHOTS, **given, "queries": queries}
     with tempfile.TemporaryDirectory() as folder:
         spec: Spec = {"labels": list(labels), "sizes": sizes}
-        spec["features"] = str(Path(folder, "features.npy"))
-        spec["drawn"] = str(Path(folder, "drawn.npz"))
+        spec |= {"features": f"{folder}/features.npy", "drawn": f"{folder}/drawn.npz"}
         np.save(spec["features"], features)
         write_episodes(labels, sizes, Path(spec["drawn"]))
-        sides = harness.each_on_threads(("ours", WITHOUT_TORCH), spec, sorted({1, available_cores()}))
+        sides = harness.each_on_threads(("ours", WITHOUT_TORCH), spec)
         scale = harness.peers_times(sizes["episodes"] / sizes["looped"])
         with harness.started(sides, __name__, say) as both:
             off = accuracy_gap(both.results, sizes["looped"])
@@ -267,10 +238,8 @@ def accuracy_gap(accuracies: dict[str, Array], looped: int) -> float:
 
 # ---- from a folder of examples to labels of new pictures: the whole command, its start included ----
 
-LEARNT, EXAMPLES, NEW = 10, 5, 10
-"""Classes, examples of each, and new pictures of each."""
-LIMIT = 40.0
-"""Seconds that are promised, with nothing kept from before, on two cores."""
+LEARNT, EXAMPLES, NEW = 10, 5, 10  # classes, examples of each, and new pictures of each
+LIMIT = 40.0  # seconds that are promised, with nothing kept from before, on two cores
 
 
 def laid_out(files: Sequence[Path], folder: Path) -> tuple[Path, Path, dict[str, str]]:
@@ -292,23 +261,12 @@ def laid_out(files: Sequence[Path], folder: Path) -> tuple[Path, Path, dict[str,
 
 def once(examples: Path, new: Path, truth: dict[str, str]) -> tuple[float, float]:
     """Seconds that the command takes with nothing kept, and the share of its labels that are right."""
+    words = ("predict", "--support", str(examples), str(new), "--json", "--quiet")
     with tempfile.TemporaryDirectory() as kept:
-        command = python_command("-m", "innerloop", "predict", "--support", str(examples), str(new), "--json")
-        start = time.perf_counter()
-        done = subprocess.run(
-            [*command, "--quiet"], env={**os.environ, "INNERLOOP_DATA": kept}, capture_output=True, text=True
-        )
-        seconds = time.perf_counter() - start
-    if done.returncode:
-        raise RuntimeError(f"innerloop predict failed:\n{done.stderr[-2000:]}")
-    rows = json.loads(done.stdout)["predictions"]
+        env = {**os.environ, "INNERLOOP_DATA": kept}
+        seconds, printed = harness.timed_command("predict", *words, env=env)
+    rows = json.loads(printed)["predictions"]
     return seconds, sum(truth[Path(row["file"]).name] == row["label"] for row in rows) / len(truth)
-
-
-def others_seconds() -> float | None:
-    """Processor seconds of all but this process and those that it has waited for; None if not known."""
-    everybody = busy_seconds()
-    return None if everybody is None else everybody - sum(os.times()[:4])
 
 
 def command_case(files: Sequence[Path], quick: bool, what: str) -> Comparison:
@@ -316,14 +274,14 @@ def command_case(files: Sequence[Path], quick: bool, what: str) -> Comparison:
     with tempfile.TemporaryDirectory() as folder:
         examples, new, truth = laid_out(files, Path(folder))
         learnt = len(list(examples.rglob("*.jpg")))
-        before, start = others_seconds(), time.perf_counter()
+        watch = Bystanders([])
         outcomes = [once(examples, new, truth) for _ in range(1 if quick else 3)]
-        elapsed, after = time.perf_counter() - start, others_seconds()
+        others = busy(watch.cores())
     seconds = statistics.median(took for took, _ in outcomes)
     notes = [
         f"{what}; {100 * outcomes[0][1]:.0f} % of the labels are right",
         "a new process with no features kept; the system may have its files in memory",
-        *busy(None if before is None or after is None else max(0.0, after - before) / elapsed),
+        *others,
     ]
     return {
         "case": f"{learnt} examples and {len(truth)} new pictures to labels, the whole command",
@@ -342,7 +300,10 @@ def command_case(files: Sequence[Path], quick: bool, what: str) -> Comparison:
 
 def build(spec: Spec) -> Callable[[], Any]:
     """A side of features, or of episodes where features are given."""
-    return episodes_side(spec) if "features" in spec else features_side(spec)
+    if "features" not in spec:
+        return features_side(spec)
+    side = ours if spec["side"] == "ours" else scikit_learn
+    return side(np.load(spec["features"]), spec)
 
 
 WORKER = Worker(build, np.asarray)

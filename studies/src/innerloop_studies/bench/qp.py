@@ -1,11 +1,8 @@
 """MetaOptNet's and R2D2's heads, forward and backward, against a general solver and a plain linear head.
 
 All support vector machines are the same programmes from the same features: ours in one batch, a general
-solver's one by one. Gram matrices are taken the same way on all sides. A general solver gives a gradient in
-them, from where it takes one more product of that size to the features; ours knows that it is of low rank.
-
-``qpth`` takes part where it can be imported, which may be from a folder of its own: ``pip install --no-deps
---target DIR qpth`` and then ``PYTHONPATH=DIR innerloop bench qp``.
+solver's one by one, which gives a gradient in Gram matrices; ours knows that it is of low rank. ``qpth`` may
+be elsewhere: ``pip install --no-deps --target DIR qpth``, then ``PYTHONPATH=DIR innerloop bench qp``.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from innerloop.core.autodiff import plain_autograd
-from innerloop.core.resources import available_cores
 from innerloop.solvers.problems import one_hot
 from innerloop.solvers.products import gram_matrix
 from innerloop.solvers.ridge import ridge_closed_form
@@ -32,8 +28,7 @@ from innerloop_studies.bench.worker import Spec, Worker, flat
 
 TITLE = "8 heads of MetaOptNet and R2D2, forward and backward, against a general solver and a linear head"
 VERSION = 1
-Sizes = dict[str, float]
-"""Arguments of :func:`drawn`."""
+Sizes = dict[str, float]  # arguments of :func:`drawn`
 SIZES: list[Sizes] = [
     {"tasks": 8, "shots": 5, "queries": 15, "dimensions": 640},
     {"tasks": 8, "shots": 15, "queries": 6, "dimensions": 16_000},
@@ -64,7 +59,7 @@ def run(quick: bool = False, say: Say = print, sizes: list[Sizes] | None = None)
     if find_spec("qpth") is None:
         say("qpth is not installed: the general solver is a dense interior point of our own")
     cases = [row for part in PARTS for size in sizes or SIZES for row in one_case(part, size, quick, say)]
-    return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
+    return {"cases": cases, "machine": harness.machine(quick)}
 
 
 def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
@@ -72,7 +67,7 @@ def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
     part = PARTS[name]
     peers = [who for who in part.peers if who != "qpth" or find_spec("qpth") is not None]
     spec = {"part": name, "sizes": size}
-    sides = harness.each_on_threads(("ours", *peers), spec, sorted({1, available_cores()}))
+    sides = harness.each_on_threads(("ours", *peers), spec)
     with harness.started(sides, __name__, say) as all_sides:
         agreed = []
         if part.same:
@@ -92,14 +87,10 @@ def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
 # ---- sides: one forward and backward pass over a few tasks ----
 
 C, WAYS = 0.1, 5
-SPREAD = (
-    0.15  # of class means that overlap, against one within a class; of more, more coefficients are at bounds
-)
+SPREAD = 0.15  # of class means that overlap, against one in a class; of more, more coefficients are at bounds
 
-Call = Callable[[], list[Tensor]]
-"""One forward and backward pass; gives the gradients."""
-Coefficients = Callable[[Tensor, Tensor], Tensor]
-"""Gram matrix ``(n, n)`` and labels to dual coefficients ``(WAYS, n)``."""
+Call = Callable[[], list[Tensor]]  # one forward and backward pass; gives the gradients
+Coefficients = Callable[[Tensor, Tensor], Tensor]  # Gram matrix (n, n) and labels to dual ones (WAYS, n)
 
 
 class Features(NamedTuple):
@@ -127,17 +118,14 @@ def drawn(tasks: int, shots: int, queries: int, dimensions: int, spread: float =
 def build(spec: Spec) -> Call:
     """The side asked for by ``side``, ``part``, ``sizes`` (see :func:`drawn`) and ``threads``."""
     torch.set_num_threads(spec["threads"])
-    sides: dict[str, Callable[[Features], Call]] = {
-        "head ours": svm_ours,
-        "head qpth": lambda data: svm_one_by_one(data, by_qpth()),
-        "head dense": lambda data: svm_one_by_one(data, by_dense),
-        "programmes ours": programmes_ours,
-        "programmes qpth": lambda data: programmes_one_by_one(data, by_qpth()),
-        "programmes dense": lambda data: programmes_one_by_one(data, by_dense),
-        "ridge ours": ridge_ours,
-        "ridge linear": linear,
-    }
-    side = sides[f"{spec['part']} {spec['side']}"](drawn(**spec["sizes"]))
+    data, peer = drawn(**spec["sizes"]), spec["side"] != "ours"
+    if spec["part"] == "ridge":
+        side = linear(data) if peer else ridge_ours(data)
+    elif peer:
+        one_by_one = svm_one_by_one if spec["part"] == "head" else programmes_one_by_one
+        side = one_by_one(data, by_qpth() if spec["side"] == "qpth" else by_dense)
+    else:
+        side = (svm_ours if spec["part"] == "head" else programmes_ours)(data)
 
     def call() -> list[Tensor]:
         with plain_autograd():
@@ -146,36 +134,34 @@ def build(spec: Spec) -> Call:
     return call
 
 
-def leaves(data: Features) -> tuple[list[Tensor], list[Tensor]]:
-    """Features to differentiate with respect to."""
-    support, query = ([z.detach().requires_grad_() for z in part] for part in (data.support, data.query))
-    return support, query
+def gradients(loss: Callable[..., Tensor], *given: Tensor) -> list[Tensor]:
+    """Of a loss in all that it is given."""
+    at = [tensor.detach().requires_grad_() for tensor in given]
+    return list(torch.autograd.grad(loss(*at), at))
 
 
 def svm_ours(data: Features) -> Call:
     """All tasks in one call."""
+    tasks = len(data.support)
 
-    def call() -> list[Tensor]:
-        support, query = leaves(data)
-        weights, _ = svm_heads(support, [data.y] * len(support), WAYS, C)
-        outputs = torch.cat([q @ w.mT for q, w in zip(query, weights, strict=True)])
-        loss = F.cross_entropy(outputs, data.y_query.repeat(len(query)))
-        return list(torch.autograd.grad(loss, [*support, *query]))
+    def loss(*at: Tensor) -> Tensor:
+        weights, _ = svm_heads(at[:tasks], [data.y] * tasks, WAYS, C)
+        outputs = torch.cat([q @ w.mT for q, w in zip(at[tasks:], weights, strict=True)])
+        return F.cross_entropy(outputs, data.y_query.repeat(tasks))
 
-    return call
+    return lambda: gradients(loss, *data.support, *data.query)
 
 
 def svm_one_by_one(data: Features, solve: Coefficients) -> Call:
     """Task after task, each with a programme of its own."""
 
+    def loss(z: Tensor, q: Tensor) -> Tensor:
+        outputs = q @ (solve(gram_matrix(z), data.y).to(z.dtype) @ z).mT
+        return F.cross_entropy(outputs, data.y_query) / len(data.support)
+
     def call() -> list[Tensor]:
-        support, query = leaves(data)
-        gradients = []
-        for z, q in zip(support, query, strict=True):
-            outputs = q @ (solve(gram_matrix(z), data.y).to(z.dtype) @ z).mT
-            loss = F.cross_entropy(outputs, data.y_query) / len(support)
-            gradients.append(torch.autograd.grad(loss, [z, q]))
-        return [z for z, _ in gradients] + [q for _, q in gradients]
+        by_task = [gradients(loss, z, q) for z, q in zip(data.support, data.query, strict=True)]
+        return [z for z, _ in by_task] + [q for _, q in by_task]
 
     return call
 
@@ -192,24 +178,19 @@ def programmes_ours(data: Features) -> Call:
     gram, weight = _grams(data)
     hot = one_hot(data.y.expand(len(gram), -1), WAYS, gram)
 
-    def call() -> list[Tensor]:
-        at = gram.detach().requires_grad_()
-        solution = svm_coefficients(at, hot, C, data.support[0].shape[1])
-        return [_symmetric(g) for g in torch.autograd.grad((solution.A * weight).sum(), [at])]
+    def loss(at: Tensor) -> Tensor:
+        return (svm_coefficients(at, hot, C, data.support[0].shape[1]).A * weight).sum()
 
-    return call
+    return lambda: [_symmetric(g) for g in gradients(loss, gram)]
 
 
 def programmes_one_by_one(data: Features, solve: Coefficients) -> Call:
     """The same, one after another."""
-    gram, weight = _grams(data)
+    pairs = list(zip(*_grams(data), strict=True))
 
     def call() -> list[Tensor]:
-        gradients: list[Tensor] = []
-        for one, w in zip(gram, weight, strict=True):
-            at = one.detach().requires_grad_()
-            gradients += torch.autograd.grad((solve(at, data.y) * w).sum(), [at])
-        return [_symmetric(torch.stack(gradients))]
+        slopes = [gradients(lambda at, w=w: (solve(at, data.y) * w).sum(), one)[0] for one, w in pairs]
+        return [_symmetric(torch.stack(slopes))]
 
     return call
 
@@ -253,14 +234,12 @@ def ridge_ours(data: Features) -> Call:
     hot = one_hot(data.y.expand(len(support), -1), WAYS, support).mT
     own = [torch.tensor(value) for value in (0.0, 10.0, 0.0)]
 
-    def call() -> list[Tensor]:
-        z, q, penalty, scale, shift = at = [t.detach().requires_grad_() for t in (support, query, *own)]
+    def loss(z: Tensor, q: Tensor, penalty: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         weights, bias = ridge_closed_form(z, hot, z.shape[1] * penalty.exp(), constant=True)
         outputs = scale * (q @ weights.mT + bias[:, None]) + shift
-        loss = F.cross_entropy(outputs.flatten(0, 1), data.y_query.repeat(len(q)))
-        return list(torch.autograd.grad(loss, at))
+        return F.cross_entropy(outputs.flatten(0, 1), data.y_query.repeat(len(q)))
 
-    return call
+    return lambda: gradients(loss, support, query, *own)
 
 
 def linear(data: Features) -> Call:
@@ -270,12 +249,11 @@ def linear(data: Features) -> Call:
     weights, bias = 0.01 * torch.randn(WAYS, support.shape[2], generator=draw), torch.zeros(WAYS)
     labels = torch.cat([data.y.repeat(len(support)), data.y_query.repeat(len(query))])
 
-    def call() -> list[Tensor]:
-        z, q, w, b = at = [t.detach().requires_grad_() for t in (support, query, weights, bias)]
+    def loss(z: Tensor, q: Tensor, w: Tensor, b: Tensor) -> Tensor:
         outputs = torch.cat([F.linear(part, w, b).flatten(0, 1) for part in (z, q)])
-        return list(torch.autograd.grad(F.cross_entropy(outputs, labels), at))
+        return F.cross_entropy(outputs, labels)
 
-    return call
+    return lambda: gradients(loss, support, query, weights, bias)
 
 
 # ---- a general quadratic programme, one at a time, by a dense interior-point method ----
@@ -333,14 +311,7 @@ def _room(value: Tensor, change: Tensor) -> float:
 def interior_point(
     Q: Tensor, p: Tensor, G: Tensor, h: Tensor, A: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Solution, slacks and multipliers of the inequalities.
-
-    >>> one = torch.ones(1, 1, dtype=torch.float64)  # ½x² − 2x with x ≤ 1
-    >>> none = torch.zeros(0, 1, dtype=torch.float64)
-    >>> x, _, multiplier = interior_point(one, -2 * one[0], one, one[0], none, none[:, 0])
-    >>> round(float(x), 8), round(float(multiplier), 8)
-    (1.0, 1.0)
-    """
+    """Solution, slacks and multipliers of the inequalities."""
     x, y = torch.zeros_like(p), torch.zeros_like(b)
     slack, multiplier = torch.ones_like(h), torch.ones_like(h)
     for _ in range(STEPS):
@@ -367,4 +338,4 @@ def interior_point(
     return x, slack, multiplier
 
 
-WORKER = Worker(build, flat, {"sizes": TINY})
+WORKER = Worker(build, flat, lambda _: {"sizes": TINY})

@@ -1,8 +1,4 @@
-"""A step on several processes: ranks, workers and threads side by side, and what hundreds of ranks cost.
-
-Every rank is a child process. Ranks meet as those of a run do, and exchange what those exchange, through the
-same :class:`~innerloop.training.execution.rank_group.RankGroup`.
-"""
+"""A step on several processes: ranks, workers and threads side by side, and what hundreds of ranks cost."""
 
 from __future__ import annotations
 
@@ -29,27 +25,22 @@ from innerloop.training.execution.ranks import across_ranks
 from innerloop_studies.bench import harness, maml, ranks_cost
 from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side
 from innerloop_studies.bench.ranks_cost import Exchange, Link, Step
-from innerloop_studies.bench.worker import Answer, Spec, keep_freed_memory, own_peak_mb, peak_mb
+from innerloop_studies.bench.worker import Answer, Spec, flat, keep_freed_memory, own_peak_mb, peak_mb
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "a MAML step on two ranks, worker processes and threads; the all-reduce; a model of its cost"
 VERSION = 1
-AT_LEAST = 1.7
-"""Times one rank that two ranks on two cores must reach."""
-AT_MOST = 0.05
-"""Share of a step that the all-reduce may take."""
-COUNT = 2
-"""Ranks, worker processes or threads: one core for each."""
+AT_LEAST = 1.7  # times one rank that two ranks on two cores must reach
+AT_MOST = 0.05  # share of a step that the all-reduce may take
+COUNT = 2  # ranks, worker processes or threads: one core for each
 TASKS = 4
 ONE, TWO, SOME = "one rank (loop)", "two ranks", "tasks alone: "
 PEERS = (TWO, "processes", "threads")
 RANK_COUNTS = (2, 4)
-SIZES = (2**8, 2**14, 2**20, 2**22)
-"""Floats of the exchanges that the link is fitted to, besides those of a step."""
-MEDIAN_GAP = 0.4769
-"""Half the median distance of two normal variables, in standard deviations of one: 0.6745 / √2."""
+SIZES = (2**8, 2**14, 2**20, 2**22)  # floats of the exchanges that the link is fitted to, besides a step's
+MEDIAN_GAP = 0.4769  # half the median distance of two normal variables, in deviations of one: 0.6745 / √2
 
 
 class Share(NamedTuple):
@@ -61,7 +52,7 @@ class Share(NamedTuple):
 
 
 class StepTimings(NamedTuple):
-    """What was measured of one number of inner steps."""
+    """What was measured of one number of inner steps; ``numbers`` are those that ranks exchange."""
 
     rows: list[Comparison]
     ms: dict[str, float]
@@ -70,11 +61,7 @@ class StepTimings(NamedTuple):
 
 
 def share_of_steps(seconds: Sequence[float], exchanges: Sequence[Sequence[float]]) -> Share:
-    """What exchanges take of steps; ``exchanges`` are seconds inside the group, by rank and call.
-
-    >>> share_of_steps([1.0, 2.0, 1.0], [[0.125, 0.5, 0.125], [0.375, 0.25, 0.375]])
-    Share(exchange=0.125, waiting=0.125, waited_s=0.125)
-    """
+    """What exchanges take of steps; ``exchanges`` are seconds inside the group, by rank and call."""
     by_call = list(zip(*exchanges, strict=True))
     last = [min(spent) for spent in by_call]
     waited = [statistics.mean(spent) - least for spent, least in zip(by_call, last, strict=True)]
@@ -86,22 +73,15 @@ def share_of_steps(seconds: Sequence[float], exchanges: Sequence[Sequence[float]
 def sides_of(steps: int, sizes: dict[str, int]) -> list[Side]:
     """All ways to share the tasks of a step between two cores, and fewer tasks on one."""
     base = {"workload": "conv", "side": "ours", "steps": steps, "sizes": sizes, "mode": "loop", "threads": 1}
-    ways: list[Spec] = [
-        {"ranks": COUNT},
-        {"mode": "processes", "threads": COUNT},
-        {"mode": "threads", "threads": COUNT},
-    ]
-    fewer = [Side(f"{SOME}{n}", {**base, "sizes": {**sizes, "tasks": n}}) for n in (TASKS // 2, 1)]
-    return [
-        Side(ONE, base),
-        *(Side(name, {**base, **way}) for name, way in zip(PEERS, ways, strict=True)),
-        *fewer,
-    ]
+    ways: dict[str, Spec] = {ONE: {}, TWO: {"ranks": COUNT}}
+    ways |= {mode: {"mode": mode, "threads": COUNT} for mode in PEERS[1:]}
+    ways |= {f"{SOME}{n}": {"sizes": {**sizes, "tasks": n}} for n in (TASKS // 2, 1)}
+    return [Side(name, {**base, **way}) for name, way in ways.items()]
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Conv4-64 at 28×28, four tasks, 5 inner steps and 1; then exchanges alone, and a model of both."""
-    machine = harness.machine(0.0 if quick else None)
+    machine = harness.machine(quick)
     say(f"{machine['cpu']}, {machine['cores']} cores")
     if machine["cores"] < COUNT:
         say(f"there are fewer than {COUNT} cores: ranks share one, and no ratio here means anything")
@@ -233,19 +213,6 @@ def child_of(side: Side, module: str, environment: dict[str, str]) -> Child | Te
     return Child(side.name, module, environment)
 
 
-class Clock:
-    """Adds up the time that this rank spends in exchanges, seen from inside the group."""
-
-    def __init__(self, group: RankGroup) -> None:
-        self.spent, self._inner = 0.0, group.add_up
-        group.add_up = self._add_up  # type: ignore[method-assign]
-
-    def _add_up(self, flat: Tensor) -> None:
-        start = time.perf_counter()
-        self._inner(flat)
-        self.spent += time.perf_counter() - start
-
-
 def fixed_part(spec: Spec, ranks: int) -> Callable[[], Any]:
     """A step whose tasks cost nothing, at the parameters of the workload."""
     work = maml.workload(spec)
@@ -277,7 +244,14 @@ class RanksWorker(maml.GradientWorker):
         if sys.platform == "linux":
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self.group = join(Rank(rank, size, rank, size, store=store))
-        self.clock = Clock(self.group)
+        self.spent, add_up = 0.0, self.group.add_up
+
+        def timed(flat: Tensor) -> None:
+            start = time.perf_counter()
+            add_up(flat)
+            self.spent += time.perf_counter() - start
+
+        self.group.add_up = timed  # type: ignore[method-assign]
         atexit.register(leave)
         return {}
 
@@ -298,12 +272,12 @@ class RanksWorker(maml.GradientWorker):
         group.add_up(torch.zeros(1))
         seconds, exchanges = [], []
         for _ in range(repeats):
-            before, start = self.clock.spent, time.perf_counter()
+            before, start = self.spent, time.perf_counter()
             call()
             seconds.append(time.perf_counter() - start)
-            exchanges.append(self.clock.spent - before)
+            exchanges.append(self.spent - before)
         memory = {"peak_mb": peak_mb(), "own_mb": own_peak_mb(os.getpid()), "empty_mb": self.empty_mb}
         return {"seconds": seconds, "exchanges": exchanges, **memory}
 
 
-WORKER = RanksWorker()
+WORKER = RanksWorker(maml.build, flat, maml.small)

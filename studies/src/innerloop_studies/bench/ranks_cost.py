@@ -49,46 +49,25 @@ class Exchange(NamedTuple):
 
 
 def all_reduce_seconds(ranks: int, size: float, link: Link) -> float:
-    """The time of a ring: every rank sends ``size / ranks`` bytes to its neighbour, 2 (ranks − 1) times.
-
-    >>> all_reduce_seconds(1, 1e6, Link(1e-3, 1e9)), all_reduce_seconds(2, 1e6, Link(1e-3, 1e9))
-    (0.0, 0.003)
-    """
+    """The time of a ring: every rank sends ``size / ranks`` bytes to its neighbour, 2 (ranks − 1) times."""
     return 2 * (ranks - 1) * (link.latency + size / ranks / link.bandwidth)
 
 
 def busiest(tasks: int, ranks: int, cores: int = 1) -> int:
-    """The most tasks that one core has to do.
-
-    >>> busiest(10, 4), busiest(10, 2, cores=4), busiest(4, 64)
-    (3, 2, 1)
-    """
+    """The most tasks that one core has to do."""
     return math.ceil(math.ceil(tasks / ranks) / cores)
 
 
-def waiting_seconds(step: Step, share: int, cores: int) -> float:
-    """How much longer than the average the slowest of this many cores takes for ``share`` tasks, at most."""
-    return step.spread * math.sqrt(2 * share * math.log(cores))
-
-
 def step_seconds(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
-    """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each.
-
-    >>> round(step_seconds(Step(0.1, 0.01, 0.0, 1e6), Link(0.0, 1e9), tasks=4, ranks=2), 6)
-    0.211
-    """
+    """The time of a step of ``tasks`` tasks on ``ranks`` ranks of ``cores`` cores each."""
     share = busiest(tasks, ranks, cores)
     computing = share * step.task + step.fixed
-    waiting = waiting_seconds(step, share, min(tasks, ranks * cores))
+    waiting = step.spread * math.sqrt(2 * share * math.log(min(tasks, ranks * cores)))
     return computing + waiting + all_reduce_seconds(ranks, step.size, link)
 
 
 def speed_up(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -> float:
-    """How many times faster the same step is than on one core.
-
-    >>> speed_up(Step(0.1, 0.0, 0.0, 0.0), Link(0.0, 1e9), tasks=64, ranks=8, cores=8)
-    64.0
-    """
+    """How many times faster the same step is than on one core."""
     return step_seconds(step, link, tasks, 1) / step_seconds(step, link, tasks, ranks, cores)
 
 
@@ -98,13 +77,7 @@ def efficiency(step: Step, link: Link, tasks: int, ranks: int, cores: int = 1) -
 
 
 def fitted(exchanges: Sequence[Exchange]) -> Link:
-    r"""The link whose ring is nearest to what was measured: least squares of :math:`t_\text{ring}/t - 1`.
-
-    >>> link = Link(50e-6, 2e9)
-    >>> measured = [Exchange(2, n, all_reduce_seconds(2, n, link)) for n in (1e3, 1e6)]
-    >>> [float(f"{value:.3g}") for value in fitted(measured)]
-    [5e-05, 2000000000.0]
-    """
+    r"""The link whose ring is nearest to what was measured: least squares of :math:`t_\text{ring}/t - 1`."""
     rows = np.array([[2 * (e.ranks - 1), 2 * (e.ranks - 1) * e.size / e.ranks] for e in exchanges])
     times = np.array([e.seconds for e in exchanges])
     unit = np.abs(rows / times[:, None]).max(0)  # or bytes and seconds are too far apart for the solver
@@ -113,11 +86,7 @@ def fitted(exchanges: Sequence[Exchange]) -> Link:
 
 
 def task_and_fixed(seconds: dict[int, float]) -> tuple[float, float]:
-    """Seconds of a task and what does not depend on their number: the line nearest to ``{tasks: seconds}``.
-
-    >>> [round(seconds, 9) for seconds in task_and_fixed({1: 3.0, 2: 5.0, 4: 9.0})]
-    [2.0, 1.0]
-    """
+    """Seconds of a task, and what does not depend on their number: the line nearest to what is given."""
     tasks, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
     centred = tasks - tasks.mean()
     slope = float(centred @ times / (centred @ centred))
@@ -134,12 +103,9 @@ LINKS = {
 """Assumed, not measured: what arrives through the sockets of such a network."""
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-PER_MACHINE = 32
-"""Cores of a machine, where a rank is given one."""
-BATCHES = (4, 64, 512)
-"""Tasks of a step that stays the same, however many ranks share it."""
-PER_CORE = 4
-"""Tasks of a step for every core, where the batch grows with them."""
+PER_MACHINE = 32  # cores of a machine, where a rank is given one
+BATCHES = (4, 64, 512)  # tasks of a step that stays the same, however many ranks share it
+PER_CORE = 4  # tasks of a step for every core, where the batch grows with them
 
 
 class Way(NamedTuple):
@@ -153,10 +119,8 @@ class Way(NamedTuple):
 def ways(here: Link) -> list[Way]:
     """A rank for every core, and one for every machine; on the measured link and on assumed ones."""
     every = [Way(f"{name}, a rank per core", link) for name, link in {HERE: here, **LINKS}.items()]
-    whole = [
-        Way(f"{name}, a rank per {PER_MACHINE} cores", link, PER_MACHINE) for name, link in LINKS.items()
-    ]
-    return every + whole
+    per = f"a rank per {PER_MACHINE} cores"
+    return every + [Way(f"{name}, {per}", link, PER_MACHINE) for name, link in LINKS.items()]
 
 
 def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
@@ -184,44 +148,26 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
 
 def panels(models: Mapping[str, Any]) -> list[Panel]:
     """Of the models of ``bench ranks``: 5 inner steps, with what was measured; and 1, the harder case."""
-    return [_fixed_batch(models["5"]), _grown_batch(models["1"])]
-
-
-def _fixed_batch(model: dict[str, Any]) -> Panel:
     from innerloop.report.plots.panels import line, panel, points
 
-    step = Step(**model["step"])
-    cores = [float(count) for count in RANKS]
-    slow, link = next(iter(LINKS.items()))
+    step, cores = Step(**models["5"]["step"]), [float(count) for count in RANKS]
+    measured, (slow, link) = models["5"]["measured_speed_up"], next(iter(LINKS.items()))
     fixed = [
         line(f"{tasks} tasks", cores, [speed_up(step, link, tasks, count) for count in RANKS])
         for tasks in BATCHES
     ]
-    measured = model["measured_speed_up"]
-    fixed += [
-        line("one for every core", cores, cores),
-        line(
-            "4 tasks, measured here",
-            [],
-            [],
-            points=points([float(n) for n in measured], list(measured.values())),
-        ),
-    ]
-    where = f"cores ({slow}, a rank per core)"
-    return panel(where, "speed-up over one core, 5 inner steps", fixed, log_x=True, log_y=True)
-
-
-def _grown_batch(model: dict[str, Any]) -> Panel:
-    from innerloop.report.plots.panels import line, panel
-
-    step, here = Step(**model["step"]), Link(**model["link"])
-    grown = []
-    for way in ways(here):
+    seen = points([float(n) for n in measured], list(measured.values()))
+    fixed += [line("one for every core", cores, cores), line("4 tasks, measured here", [], [], points=seen)]
+    step, grown = Step(**models["1"]["step"]), []
+    for way in ways(Link(**models["1"]["link"])):
         counts = [count for count in RANKS if count % way.cores == 0]
         values = [efficiency(step, way.link, PER_CORE * n, n // way.cores, way.cores) for n in counts]
         grown.append(line(way.name, [float(n) for n in counts], values))
-    title = f"efficiency, {PER_CORE} tasks for every core, 1 inner step"
-    return panel("cores", title, grown, log_x=True, limits=(0.0, 1.05))
+    title, where = f"efficiency, {PER_CORE} tasks for every core", f"cores ({slow}, a rank per core)"
+    return [
+        panel(where, "speed-up over one core, 5 inner steps", fixed, log_x=True, log_y=True),
+        panel("cores", f"{title}, 1 inner step", grown, log_x=True, limits=(0.0, 1.05)),
+    ]
 
 
 def sentences(steps: int, model: dict[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,16 +16,17 @@ from innerloop.core.losses import get_loss
 from innerloop.core.resources import available_cores
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.core.trees import global_norm
-from innerloop.core.types import Params, TaskBatch
+from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.data.glyphs import glyphs
 from innerloop.learners.objectives.erm import erm
 from innerloop.learners.objectives.mixed_precision import at_precision, check_bfloat16
 from innerloop.nets.resnet12 import SLOPE, WIDTHS, resnet12
+from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Comparison, Measured, Report, Say, Side
-from innerloop_studies.bench.worker import Answer, Spec, Worker
+from innerloop_studies.bench.harness import Array, Report, Say, Side
+from innerloop_studies.bench.worker import Answer, Spec, Worker, flat
 
 TITLE = "a training step of ResNet-12, 32×32, batch 64, against eager float32"
 VERSION = 1
@@ -33,8 +35,7 @@ AT_LEAST = 1.9
 AGREE = {"float32": 0.03, "bfloat16": 0.5}
 """Largest relative distance of our gradient from the peer's, which is itself 0.7 % away from float64's:
 rounding moves values across the kinks of ReLU and max-pooling. That ours is right is tested in float64."""
-Step = Callable[[], Params]
-"""Takes one training step and returns the gradient that it used."""
+Step = Callable[[], Params]  # takes one training step and returns the gradient that it used
 
 
 # ---- the peer: modules, ``backward`` and an optimiser, in eager float32 ----
@@ -89,16 +90,12 @@ def sgd(params: Sequence[Tensor], rate: float = 0.0) -> torch.optim.Optimizer:
     return torch.optim.SGD(params, lr=rate, momentum=0.9, weight_decay=5e-4)
 
 
-def eager(params: Params, x: Tensor, y: Tensor, widths: Sequence[int], channels_last: bool) -> Step:
-    """Modules, ``backward`` and the same optimiser."""
-    model = ResNet12(widths)
-    model.load_state_dict(params, strict=False)  # running statistics start alike anyway
-    if channels_last:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        x = x.contiguous(memory_format=torch.channels_last)
-    optimiser = sgd(list(model.parameters()))
+def eager(model: ResNet12, params: Params, rate: float = 0.0) -> Callable[[Tensor, Tensor], Params]:
+    """Steps by ``backward`` and an optimiser, from these weights; running statistics start alike anyway."""
+    model.load_state_dict(params, strict=False)
+    optimiser = sgd(list(model.parameters()), rate)
 
-    def step() -> Params:
+    def step(x: Tensor, y: Tensor) -> Params:
         optimiser.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimiser.step()
@@ -121,6 +118,23 @@ def one_task(x: Tensor, y: Tensor) -> TaskBatch:
     return TaskBatch(x[None], y[None], x[None, :0], y[None, :0], torch.zeros(1, dtype=torch.int64))
 
 
+def functional(
+    loss: Any, params: Params, threads: int, rate: float = 0.0
+) -> Callable[[Buffers, Tensor, Tensor], Gradient]:
+    """Steps from these weights, which change in place, by our gradient and the same optimiser."""
+    gradient, optimiser = meta_gradient(loss, Plan("loop", threads)), sgd(list(params.values()), rate)
+
+    def step(buffers: Buffers, x: Tensor, y: Tensor) -> Gradient:
+        made = gradient(params, buffers, one_task(x, y))
+        global_norm(made.grads)  # training reports it
+        for name, leaf in params.items():
+            leaf.grad = made.grads[name]
+        optimiser.step()
+        return made
+
+    return step
+
+
 def build(spec: Spec) -> tuple[Step, str]:
     """The side that ``spec`` asks for, and a remark on how it runs."""
     torch.set_num_threads(spec["threads"])
@@ -128,39 +142,27 @@ def build(spec: Spec) -> tuple[Step, str]:
     network = resnet12(3, 32, CLASSES, widths=widths, norm="running")
     params, buffers = network.init(torch.Generator().manual_seed(0))
     if spec["side"] == "eager":
-        return eager(params, x, y, widths, spec["channels_last"]), "float32"
-    plan = Plan("loop", spec["threads"])
-    torch.set_num_threads(plan.intra_op)
+        model = ResNet12(widths)
+        if spec["channels_last"]:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            x = x.contiguous(memory_format=torch.channels_last)
+        return partial(eager(model, params), x, y), "float32"
     choice = at_precision(erm(network, get_loss("cross-entropy")), spec["precision"])
-    assert choice.objective.loss is not None
-    gradient = meta_gradient(choice.objective.loss, plan)
-    batch, optimiser = one_task(x, y), sgd(list(params.values()))
-
-    def step() -> Params:
-        gradients = gradient(params, buffers, batch)
-        global_norm(gradients.grads)  # training reports it
-        for name, leaf in params.items():
-            leaf.grad = gradients.grads[name]
-        optimiser.step()
-        return gradients.grads
-
-    return step, f"{choice.precision}: {choice.reason}"
+    step = functional(choice.objective.loss, params, spec["threads"])
+    torch.set_num_threads(Plan("loop", spec["threads"]).intra_op)
+    return lambda: step(buffers, x, y).grads, f"{choice.precision}: {choice.reason}"
 
 
 class ResnetWorker(Worker):
     """Also says how a side runs, and what both reach after a short training."""
 
     def __init__(self) -> None:
-        super().__init__(self._step, self._flat)
+        super().__init__(self._step, flat)
         self.remark = ""
 
     def _step(self, spec: Spec) -> Step:
         step, self.remark = build(spec)
         return step
-
-    @staticmethod
-    def _flat(grads: Params) -> Any:
-        return np.concatenate([grads[name].detach().flatten().numpy() for name in sorted(grads)])
 
     def remarks(self, outcome: Any) -> Answer:  # noqa: ARG002
         """The precision, and why."""
@@ -204,52 +206,36 @@ def drawings() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return tuple(part.flatten(0, 1) for part in parts)  # type: ignore[return-value]
 
 
-def minibatches(count: int, steps: int, seed: int) -> list[Tensor]:
-    """The same for both sides."""
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(count, (SAMPLES,), generator=generator) for _ in range(steps)]
-
-
-def train_ours(seed: int, steps: int, precision: str = "float32") -> float:
-    """Held-out accuracy of our training."""
+def trained_accuracy(seed: int, steps: int, precision: str | None) -> float:
+    """Held-out accuracy after our training in this precision, or after the modules' from the same weights."""
     x, y, x_test, y_test = drawings()
     network = resnet12(1, 32, GLYPHS, widths=THIN, norm="running", drop_rate=0.0)
     params, buffers = network.init(torch.Generator().manual_seed(seed))
-    objective = at_precision(erm(network, get_loss("cross-entropy")), precision).objective
-    gradient = meta_gradient(objective.loss, Plan("loop", torch.get_num_threads()))
-    optimiser = sgd(list(params.values()), RATE)
-    for rows in minibatches(len(x), steps, seed):
-        gradients = gradient(params, buffers, one_task(x[rows], y[rows]))
-        buffers = gradients.buffers
-        for name, leaf in params.items():
-            leaf.grad = gradients.grads[name]
-        optimiser.step()
-    with torch.no_grad():
-        z, _ = network.features(params, buffers, x_test, "stored")
-        return float((network.head(params, z).argmax(1) == y_test).float().mean())
-
-
-def train_eager(seed: int, steps: int) -> float:
-    """Held-out accuracy of plain modules, from our first weights."""
-    x, y, x_test, y_test = drawings()
-    network = resnet12(1, 32, GLYPHS, widths=THIN, norm="running", drop_rate=0.0)
-    model = ResNet12(THIN, 1, GLYPHS)
-    model.load_state_dict(network.init(torch.Generator().manual_seed(seed))[0], strict=False)
-    optimiser = sgd(list(model.parameters()), RATE)
-    model.train()
-    for rows in minibatches(len(x), steps, seed):
-        optimiser.zero_grad()
-        F.cross_entropy(model(x[rows]), y[rows]).backward()
-        optimiser.step()
-    model.eval()
-    with torch.no_grad():
-        return float((model(x_test).argmax(1) == y_test).float().mean())
+    draw = torch.Generator().manual_seed(seed)
+    minibatches = [torch.randint(len(x), (SAMPLES,), generator=draw) for _ in range(steps)]
+    if precision is None:
+        model = ResNet12(THIN, 1, GLYPHS)
+        eager_step = eager(model, params, RATE)
+        for rows in minibatches:
+            eager_step(x[rows], y[rows])
+        with torch.no_grad():
+            outputs = model.eval()(x_test)
+    else:
+        loss = at_precision(erm(network, get_loss("cross-entropy")), precision).objective.loss
+        step = functional(loss, params, torch.get_num_threads(), RATE)
+        for rows in minibatches:
+            buffers = step(buffers, x[rows], y[rows]).buffers
+        with torch.no_grad():
+            z, _ = network.features(params, buffers, x_test, "stored")
+            outputs = network.head(params, z)
+    return float((outputs.argmax(1) == y_test).float().mean())
 
 
 def compare_trained(steps: int = 80, seeds: int = 5, precision: str = "float32") -> ShortTraining:
     """Both sides over seeds, and the difference within seeds with its 95 % interval."""
-    mine = [train_ours(seed, steps, precision) for seed in range(seeds)]
-    theirs = [train_eager(seed, steps) for seed in range(seeds)]
+    mine, theirs = (
+        [trained_accuracy(seed, steps, how) for seed in range(seeds)] for how in (precision, None)
+    )
     difference = paired_difference(mine, theirs)
     means = mean_interval(mine).mean, mean_interval(theirs).mean
     return ShortTraining(*means, difference.mean, difference.ci95, seeds, steps)
@@ -267,7 +253,7 @@ def run(
     cores, sizes = available_cores(), sizes or {}
     plain = {"side": "eager", "channels_last": False, **sizes}
     sides = [
-        *harness.on_threads("eager", plain, [cores] if quick else sorted({1, cores})),
+        *harness.on_threads("eager", plain, [cores] if quick else None),
         Side("eager, channels last", {**plain, "channels_last": True, "threads": cores}),
         Side("ours", {"side": "ours", "precision": precision, "threads": cores, **sizes}),
     ]
@@ -280,8 +266,10 @@ def run(
         steps, seeds = sizes.get("steps", 20 if quick else 80), 2 if quick else 5
         asked = {"threads": cores, "precision": used, "steps": steps, "seeds": seeds}
         trained = ShortTraining(**both.children["ours"].ask("accuracy", **asked))
-    notes = [f"gradients differ by {off:.1g}", remark, str(trained)]
-    return {"cases": table(measured, notes), "machine": harness.machine()}
+    notes, case = [f"gradients differ by {off:.1g}", remark, str(trained)], "ResNet-12 step, 32×32, batch 64"
+    rows = [measured.row(case, "eager@", AT_LEAST, notes, "eager")]
+    rows.append(measured.row(case, "eager, channels last", None, notes))
+    return {"cases": rows, "machine": harness.machine()}
 
 
 def distance(gradients: dict[str, Array], precision: str) -> float:
@@ -289,15 +277,6 @@ def distance(gradients: dict[str, Array], precision: str) -> float:
     reference = next(iter(gradients))
     both = {name: gradients[name] for name in (reference, "ours")}
     return harness.disagreement(both, reference, AGREE[precision], "gradients")
-
-
-def table(measured: Measured, notes: list[str]) -> list[Comparison]:
-    """Ours against eager float32 at its better thread count, and against the same channels-last."""
-    case = "ResNet-12 step, 32×32, batch 64"
-    return [
-        measured.row(case, "eager@", AT_LEAST, notes, "eager"),
-        measured.row(case, "eager, channels last", None, notes),
-    ]
 
 
 WORKER = ResnetWorker()

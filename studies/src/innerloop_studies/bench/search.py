@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from innerloop.choose.scores.conditions import (
     kernel_names,
 )
 from innerloop.choose.scores.patterns import linear_regions
-from innerloop.core.child_processes import python_command
 from innerloop.core.resources import available_cores, keep_freed_memory
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
@@ -45,7 +43,7 @@ SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
 
 
 class ScorePart(NamedTuple):
-    """What is measured."""
+    """What is measured; threads of both sides, 0 for all, and rounds, many and few."""
 
     title: str
     at_least: float
@@ -62,10 +60,9 @@ PARTS = {
 
 
 PAIRS = {
-    "regions": "matrix of pairs, half precision as released",
-    "regions, float32": "matrix of pairs, float32",
-}
-"""Peers where regions are counted, by part."""
+    "regions": "half precision as released",
+    "regions, float32": "float32",
+}  # of peers that count regions
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
@@ -79,7 +76,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
         cases.append(one_case("kernel", {**common, "channels": 48}, peer, quick, say))
     if sizes is None:
         cases += [robust(common, quick, say), glyphs(say)]
-    return {"cases": cases, "machine": harness.machine(0.0 if quick else None)}
+    return {"cases": cases, "machine": harness.machine(quick)}
 
 
 def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> Comparison:
@@ -98,7 +95,11 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
         many, few = ((rounds, 0.2) for rounds in part.rounds)
         measured = both.measured(quick, few, many, warm=1)
     if name in PAIRS:
-        about, notes = f"{sizes['crops']:,} crops", ["identical counts"]
+        about, notes, peer = (
+            f"{sizes['crops']:,} crops",
+            ["identical counts"],
+            f"matrix of pairs, {PAIRS[name]}",
+        )
     else:
         about = _described(sizes)
         notes = [f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"]
@@ -108,7 +109,7 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
             f"{tried} candidates of the first round's 126, and the network they are compared with: measured "
             f"{tried} times as released and once by us, where a whole round has 126 candidates for that once"
         )
-    return measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, PAIRS.get(name, peer))
+    return measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, peer)
 
 
 def _described(sizes: dict[str, int]) -> str:
@@ -132,21 +133,18 @@ def noise_draw(repeat: int, side: int, crops: int) -> Draw:
     return Draw(TaskBatch(x[0], y, x[1], y, torch.arange(TASKS)), small / small.std(), repeat)
 
 
-class NoiseDraws:
+def noise(sizes: dict[str, int]) -> Callable[[int], Draw]:
     """:func:`noise_draw` of fixed sizes, as a search takes it."""
-
-    def __init__(self, side: int, crops: int) -> None:
-        self.side, self.crops = side, crops
-
-    def __call__(self, repeat: int) -> Draw:
-        """The data of a repeat."""
-        return noise_draw(repeat, self.side, self.crops)
+    return partial(noise_draw, side=sizes["side"], crops=sizes["crops"])
 
 
 def build(spec: Spec) -> Callable[[], Tensor]:
     """The side that is asked for by ``part``, ``side`` and ``sizes``."""
     torch.set_num_threads(spec["threads"])
-    return _PARTS[spec["part"]](spec["side"] == "ours", spec["sizes"])
+    ours, sizes = spec["side"] == "ours", spec["sizes"]
+    if spec["part"] in PAIRS:
+        return regions(ours, sizes, torch.half if spec["part"] == "regions" else torch.float32)
+    return (kernel if spec["part"] == "kernel" else part_of_round)(ours, sizes)
 
 
 def space_of(sizes: dict[str, int]) -> Any:
@@ -169,7 +167,7 @@ def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     )
 
 
-def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype = torch.half) -> Callable[[], Tensor]:
+def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype) -> Callable[[], Tensor]:
     """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision."""
     batches = noise_draw(0, sizes["side"], sizes["crops"]).crops.split(CROP_BATCH)
     if not ours:
@@ -190,42 +188,29 @@ def candidates(sizes: dict[str, int]) -> list[Choices]:
 
 def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     """MetaNTK's condition number and the regions of some candidates of the first round and of the whole."""
-    few = candidates(sizes)
+    networks, draw = [all_choices(), *candidates(sizes)], noise_draw(0, sizes["side"], sizes["crops"])
     if ours:  # the network without a removal once, in one process per core
-        return _our_round(few, sizes)
-    pairs = [_both(all_choices(), sizes), *(_both(each, sizes) for each in few)]
-    draw = noise_draw(0, sizes["side"], sizes["crops"])
+        bench, turns = Bench(space_of(sizes), noise(sizes)), count()
+        atexit.register(bench.close)
+
+        def measured() -> Tensor:
+            # finished measurements are known by their job: another unread setting makes it a new one
+            turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
+            names, seeds = ("metantk", "regions"), Seeds(1, 3, (2,))
+            jobs = [ScoringJob(each, names, 0, seeds, settings=turn) for each in networks]
+            return torch.tensor([[one.values[name] for name in names] for one in bench.run(jobs)]).log()
+
+        return measured
+    whole, *few = [(_module(one, sizes, 1), _thin_module(one, sizes, 2)) for one in networks]
 
     def released() -> Tensor:  # beside every candidate, one network after the other, each on all cores
         scores = []
-        for one in pairs[1:]:
-            whole = _released_scores(*pairs[0], draw)
+        for one in few:
+            beside = _released_scores(*whole, draw)
             scores.append(_released_scores(*one, draw))
-        return torch.tensor([whole, *scores]).log()
+        return torch.tensor([beside, *scores]).log()
 
     return released
-
-
-def _our_round(few: list[Choices], sizes: dict[str, int]) -> Callable[[], Tensor]:
-    bench = Bench(space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
-    atexit.register(bench.close)
-    turns = count()
-
-    def ours() -> Tensor:
-        # finished measurements are known by their job: another unread setting makes it a new one
-        turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
-        jobs = [
-            ScoringJob(each, ("metantk", "regions"), 0, Seeds(1, 3, (2,)), settings=turn)
-            for each in (all_choices(), *few)
-        ]
-        measured = bench.run(jobs)
-        return torch.tensor([[each.values["metantk"], each.values["regions"]] for each in measured]).log()
-
-    return ours
-
-
-def _both(choices: Choices, sizes: dict[str, int]) -> tuple[Callable[[Tensor], Tensor], Any]:
-    return _module(choices, sizes, 1), _thin_module(choices, sizes, 2)
 
 
 def _released_scores(theta: Callable[[Tensor], Tensor], thin: Any, draw: Draw) -> list[float]:
@@ -252,14 +237,6 @@ def _thin_module(choices: Choices, sizes: dict[str, int], seed: int) -> CellModu
     return CellModule(stacked(choices, 1, 2, 1, (1,), with_stem=False), params, group=False)
 
 
-_PARTS: dict[str, Callable[[bool, dict[str, int]], Callable[[], Tensor]]] = {
-    "kernel": kernel,
-    "regions": regions,
-    "regions, float32": partial(regions, precision=torch.float32),
-    "round": part_of_round,
-}
-
-
 class SearchWorker(Worker):
     """A side of a part; or a whole search."""
 
@@ -271,47 +248,28 @@ class SearchWorker(Worker):
 
     def whole(self, sizes: dict[str, int], quick: bool) -> Answer:
         """A robust search, or what it would take."""
-        return robust_seconds(sizes, quick)._asdict()
+        return {"measured": robust_seconds(sizes, quick)}
 
 
 # ---- whole searches, timed: there is nothing beside them but a promise ----
 
 ROBUST_MINUTES, GLYPHS_MINUTES = 30.0, 5.0
-GLYPHS = ("search", "glyphs", "budget=60s")
-"""The command as the documentation has it."""
-
-
-class Robust(NamedTuple):
-    """Seconds of a robust search, and how they were measured."""
-
-    seconds: float
-    notes: str
+GLYPHS = ("search", "glyphs", "budget=60s")  # the command as the documentation has it
 
 
 def robust(sizes: dict[str, int], quick: bool, say: Say) -> Comparison:
     """A robust search on pictures of noise, in a process of its own."""
     with Child("a robust search", __name__, thread_limits(1)) as child:
-        measured = Robust(**child.ask("whole", sizes=sizes, quick=quick))
-    case = f"a robust search, {_described(sizes)}"
-    return _row(case, measured.seconds, ROBUST_MINUTES, measured.notes, say)
+        seconds, notes = child.ask("whole", sizes=sizes, quick=quick)["measured"]
+    return _row(f"a robust search, {_described(sizes)}", seconds, ROBUST_MINUTES, notes, say)
 
 
 def glyphs(say: Say) -> Comparison:
     """The whole command on the embedded glyphs: shortlist, pilot and page."""
+    words = " ".join(GLYPHS)
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        done = subprocess.run(
-            python_command("-m", "innerloop", *GLYPHS),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        seconds = time.perf_counter() - start
-    if done.returncode:
-        raise RuntimeError(f"innerloop {' '.join(GLYPHS)} failed:\n{done.stderr[-2000:]}")
-    case = f"innerloop {' '.join(GLYPHS)}"
-    return _row(case, seconds, GLYPHS_MINUTES, "from the command line to its end", say)
+        seconds, _ = harness.timed_command(words, *GLYPHS, cwd=folder)
+    return _row(f"innerloop {words}", seconds, GLYPHS_MINUTES, "from the command line to its end", say)
 
 
 def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Comparison:
@@ -326,24 +284,22 @@ def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Com
     }
 
 
-def robust_seconds(sizes: dict[str, int], quick: bool) -> Robust:
-    """Seconds of the search in this process; if quick, what a few candidates of its first round come to."""
+def robust_seconds(sizes: dict[str, int], quick: bool) -> tuple[float, str]:
+    """Seconds of the search, and how measured; if quick, what a few candidates of the first round come to."""
     from innerloop.choose.architectures.search import METHODS, search
 
     if not quick:
         start = time.perf_counter()
-        result = search("robust", space_of(sizes), NoiseDraws(sizes["side"], sizes["crops"]))
+        result = search("robust", space_of(sizes), noise(sizes))
         took = time.perf_counter() - start
-        return Robust(took, f"{result.measured} measurements, on pictures of noise")
+        return took, f"{result.measured} measurements, on pictures of noise"
     call = part_of_round(True, sizes)
     call()
     start = time.perf_counter()
     call()
     each = (time.perf_counter() - start) / (sizes["candidates"] + 1)
-    return Robust(
-        each * whole_in_first_candidates(METHODS["robust"].settings.budget),
-        f"extrapolated from {sizes['candidates'] + 1} measurements of the first round",
-    )
+    measured = f"extrapolated from {sizes['candidates'] + 1} measurements of the first round"
+    return each * whole_in_first_candidates(METHODS["robust"].settings.budget), measured
 
 
 def whole_in_first_candidates(budget: float) -> float:

@@ -18,17 +18,25 @@ from torch import Tensor, nn
 
 from innerloop.core.types import Params
 from innerloop.nets.cells.genotype import EDGES, INPUTS, NODES
-from innerloop.nets.cells.operators import CellPlan, Conv, Halve, Norm, Piece, Pool, StackPlan
+from innerloop.nets.cells.operators import CellPlan, Conv, Halve, Norm, Piece, Pool, StackPlan, Step
 from innerloop.nets.norms import groups_for
+
+
+def convolution(weight: Tensor, groups: int = 1, **options: Any) -> nn.Conv2d:
+    """A layer without bias that has this weight."""
+    outputs, inputs, high, wide = weight.shape
+    made = nn.Conv2d(inputs * groups, outputs, (high, wide), groups=groups, bias=False, **options)
+    made.weight.data.copy_(weight)
+    return made
 
 
 class Halved(nn.Module):
     """Half of the channels from even places, half from odd ones."""
 
-    def __init__(self, n_in: int, n_out: int) -> None:
+    def __init__(self, even: Tensor | None, odd: Tensor) -> None:
         super().__init__()
-        self.even = nn.Conv2d(n_in, n_out // 2, 1, 2, bias=False) if n_out > 1 else None
-        self.odd = nn.Conv2d(n_in, n_out - n_out // 2, 1, 2, bias=False)
+        self.even = None if even is None else convolution(even, stride=2)
+        self.odd = convolution(odd, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
         """Both side by side."""
@@ -36,60 +44,37 @@ class Halved(nn.Module):
         return odd if self.even is None else torch.cat([self.even(x), odd], 1)
 
 
-class Operator(nn.Sequential):
-    """The steps of one operator, with the weights that ``params`` have for it."""
-
-    def __init__(self, piece: Piece, params: Params, group: bool) -> None:
-        made: list[nn.Module] = []
-        for step in piece.steps:
-            if isinstance(step, Conv):
-                made.append(_convolution(step, params[f"{piece.name}.{step.name}.weight"]))
-            elif isinstance(step, Halve):
-                made.append(_halved(piece, step, params))
-            elif isinstance(step, Pool):
-                mean = step.kind == "avg"
-                made.append(
-                    nn.AvgPool2d(3, step.stride, 1, count_include_pad=False)
-                    if mean
-                    else nn.MaxPool2d(3, step.stride, 1)
-                )
-            elif isinstance(step, Norm):
-                made.append(_norm(piece.n_out, group))
-            else:
-                made.append(nn.ReLU())
-        super().__init__(*made)
-
-
-def _norm(channels: int, group: bool) -> nn.Module:
+def norm(channels: int, group: bool) -> nn.Module:
+    """Of groups, or of the batch's own statistics."""
     if group:
         return nn.GroupNorm(groups_for(channels), channels)
     return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
-def _convolution(step: Conv, weight: Tensor) -> nn.Conv2d:
-    groups = weight.shape[0] if step.depthwise else 1
-    high, wide = (step.dilation * (side // 2) for side in step.kernel)
-    made = nn.Conv2d(
-        weight.shape[1] * groups,
-        weight.shape[0],
-        step.kernel,
-        step.stride,
-        (high, wide),
-        step.dilation,
-        groups,
-        bias=False,
-    )
-    made.weight.data.copy_(weight)
-    return made
+def layer(step: Step, piece: Piece, params: Params, group: bool) -> nn.Module:
+    """One step of an operator, with the weights that ``params`` have for it."""
+    match step:
+        case Conv():
+            weight = params[f"{piece.name}.{step.name}.weight"]
+            padding = tuple(step.dilation * (side // 2) for side in step.kernel)
+            options = {"stride": step.stride, "padding": padding, "dilation": step.dilation}
+            return convolution(weight, len(weight) if step.depthwise else 1, **options)
+        case Halve():
+            name = f"{piece.name}.{step.name}"
+            even = params[f"{name}.even.weight"] if piece.n_out > 1 else None
+            return Halved(even, params[f"{name}.odd.weight"])
+        case Pool("avg"):
+            return nn.AvgPool2d(3, step.stride, 1, count_include_pad=False)
+        case Pool():
+            return nn.MaxPool2d(3, step.stride, 1)
+        case Norm():
+            return norm(piece.n_out, group)
+    return nn.ReLU()
 
 
-def _halved(piece: Piece, step: Halve, params: Params) -> Halved:
-    made = Halved(piece.n_in, piece.n_out)
-    for part in ("even", "odd"):
-        layer = getattr(made, part)
-        if layer is not None:
-            layer.weight.data.copy_(params[f"{piece.name}.{step.name}.{part}.weight"])
-    return made
+def operator(piece: Piece, params: Params, group: bool) -> nn.Module:
+    """The steps of one operator."""
+    return nn.Sequential(*(layer(step, piece, params, group) for step in piece.steps))
 
 
 class Cell(nn.Module):
@@ -97,9 +82,9 @@ class Cell(nn.Module):
 
     def __init__(self, plan: CellPlan, params: Params, group: bool) -> None:
         super().__init__()
-        self.before = nn.ModuleList([Operator(piece, params, group) for piece in plan.before])
+        self.before = nn.ModuleList([operator(piece, params, group) for piece in plan.before])
         self.edges = nn.ModuleList(
-            [nn.ModuleList([Operator(piece, params, group) for piece in edge]) for edge in plan.edges]
+            [nn.ModuleList([operator(piece, params, group) for piece in edge]) for edge in plan.edges]
         )
 
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
@@ -109,8 +94,8 @@ class Cell(nn.Module):
             total: Tensor | float = 0.0
             for (source, into), operators in zip(EDGES, self.edges, strict=True):
                 if into == node:
-                    for operator in operators.children():
-                        total = total + operator(values[source])
+                    for one in operators.children():
+                        total = total + one(values[source])
             values.append(total)
         return torch.cat(values[INPUTS:], 1)
 
@@ -120,9 +105,9 @@ class CellModule(nn.Module):
 
     def __init__(self, plan: StackPlan, params: Params, group: bool = True) -> None:
         super().__init__()
-        self.stem = None if plan.stem is None else Operator(plan.stem, params, group)
+        self.stem = None if plan.stem is None else operator(plan.stem, params, group)
         self.cells = nn.ModuleList([Cell(cell, params, group) for cell in plan.cells])
-        self.final = nn.Sequential(_norm(plan.n_out, group), nn.ReLU())
+        self.final = nn.Sequential(norm(plan.n_out, group), nn.ReLU())
         self.head = nn.Linear(plan.n_out, len(params["head.weight"]))
         self.head.weight.data.copy_(params["head.weight"])
         self.head.bias.data.copy_(params["head.bias"])
@@ -142,10 +127,7 @@ def has_opacus() -> bool:
 
 
 class Patches:
-    """Per-sample gradients of convolutions and linear layers by hooks, patches and einsum, as in Opacus.
-
-    Norm layers are passed over, which Opacus does not do: they are no part of the kernel.
-    """
+    """Per-sample gradients by hooks, patches and einsum, as in Opacus; none of norm layers, in no kernel."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -177,11 +159,8 @@ class Patches:
 
 def released_kernel(module: nn.Module) -> Callable[[Tensor], Tensor]:
     """Θ of the sum of the outputs from per-sample gradients of all weights, layer by layer."""
-    wrapped: Any
-    if has_opacus():
-        wrapped = import_module("opacus").GradSampleModule(module)
-    else:
-        wrapped = Patches(module)
+    wrapped: Any = import_module("opacus").GradSampleModule if has_opacus() else Patches
+    wrapped = wrapped(module)
     layers = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
 
     def kernel(x: Tensor) -> Tensor:

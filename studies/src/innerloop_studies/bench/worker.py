@@ -1,8 +1,4 @@
-"""The child process of a benchmark, and what a process and the machine are seen to use.
-
-A worker reads a line of JSON, does it, and answers with a line of JSON: ``python -m
-innerloop_studies.bench.worker MODULE`` serves the ``WORKER`` that the module of a benchmark has.
-"""
+"""The child process of a benchmark, which serves a module's ``WORKER``; what processes and machines use."""
 
 from __future__ import annotations
 
@@ -16,12 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict
 
-Spec = dict[str, Any]
-"""What a side's process is told to build; every benchmark has keys of its own."""
-Answer = dict[str, Any]
-"""What a child process answers."""
-QUIET = 0.1
-"""Cores that others may keep busy while we measure."""
+Spec = dict[str, Any]  # what a side's process is told to build; every benchmark has keys of its own
+Answer = dict[str, Any]  # what a child process answers
+QUIET = 0.1  # cores that others may keep busy while we measure
 WITHOUT_TORCH = "scikit-learn"
 """The side whose process does not load torch, whose threads would be in its way."""
 
@@ -41,25 +34,6 @@ class Machine(TypedDict):
     sgemm_gflops: dict[str, float]
 
 
-def describe() -> Machine:
-    """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
-    import torch
-
-    from innerloop.core.resources import available_cores
-    from innerloop.training.execution.probes import bfloat16_works, compiler_works
-
-    cores = available_cores()
-    return {
-        "cpu": cpu_name(),
-        "cores": cores,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "compiler": compiler_works().works,
-        "bfloat16": bfloat16_works().works,
-        "sgemm_gflops": {str(n): sgemm(n) for n in sorted({1, cores})},
-    }
-
-
 def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
     """The fastest of some products of two square float32 matrices."""
     import torch
@@ -77,11 +51,9 @@ def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
 def cpu_name() -> str:
     """The processor's own name, where the system tells."""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def busy_seconds() -> float | None:
@@ -94,9 +66,9 @@ def busy_seconds() -> float | None:
 
 
 def used_seconds(pid: int) -> float:
-    """Processor seconds of one process (Linux)."""
+    """Processor seconds of one process and of those that it has waited for (Linux)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 class Bystanders:
@@ -181,26 +153,24 @@ def keep_freed_memory() -> None:
 # ---- the child ----
 
 
-def flat(tensors: Any) -> Any:
-    """Tensors one after another, in float64."""
+def flat(outcome: Any) -> Any:
+    """Tensors one after another, in float64; those that have names in their order."""
     import numpy as np
 
+    tensors = [outcome[name] for name in sorted(outcome)] if isinstance(outcome, dict) else outcome
     return np.concatenate([tensor.detach().double().flatten().numpy() for tensor in tensors])
 
 
 class Worker:
-    """What a child can be asked to do: a method for every request.
+    """What a child can be asked to do: a method for every request."""
 
-    ``build`` makes the side of a specification, a function whose calls are timed; ``array`` makes of what a
-    call gives what is compared with other sides. With settings ``small`` a side is called first, so that what
-    it imports counts as a library.
-    """
-
+    # ``build`` makes the side of a specification, whose calls are timed; ``array`` of what they give what is
+    # compared; with the settings of ``small`` a side is called first: what it imports counts as a library
     def __init__(
         self,
         build: Callable[[Spec], Callable[[], Any]] | None = None,
         array: Callable[[Any], Any] | None = None,
-        small: Spec | None = None,
+        small: Callable[[Spec], Spec | None] = lambda _: None,
     ) -> None:
         self.build, self.array, self.small = build, array, small
         self.call: Callable[[], Any] = lambda: None
@@ -210,8 +180,8 @@ class Worker:
         """Builds a side, runs it once, and writes what it computed to a file."""
         assert self.build is not None
         self.prepare(spec)
-        if self.small is not None:
-            self.build({**spec, **self.small})()
+        if small := self.small(spec):
+            self.build({**spec, **small})()
         self.call, self.empty_mb = self.build(spec), peak_mb()
         assert spec["side"] != WITHOUT_TORCH or "torch" not in sys.modules
         start = time.perf_counter()
@@ -250,26 +220,32 @@ class Worker:
         used = {"peak_mb": peak_with_workers_mb(), "empty_mb": self.empty_mb}
         return {"seconds": seconds, **used, "pids": worker_pids()}
 
-    def machine(self) -> Answer:
-        """The limits of this machine."""
-        return dict(describe())
+    def machine(self) -> Machine:
+        """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
+        import torch
+
+        from innerloop.core.resources import available_cores
+        from innerloop.training.execution.probes import bfloat16_works, compiler_works
+
+        cores = available_cores()
+        return {
+            "cpu": cpu_name(),
+            "cores": cores,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "compiler": compiler_works().works,
+            "bfloat16": bfloat16_works().works,
+            "sgemm_gflops": {str(n): sgemm(n) for n in sorted({1, cores})},
+        }
 
 
 WORKER = Worker()
 
-
-def serve(module: str) -> None:
-    """Answers for the worker of a module until standard input ends."""
-    # whatever libraries print must not be taken for an answer
+if __name__ == "__main__":  # a line of JSON for every request, and one for its answer
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    worker = import_module(module).WORKER
+    os.dup2(2, 1)  # whatever libraries print must not be taken for an answer
+    worker = import_module(sys.argv[1]).WORKER
     for line in sys.stdin:
         request = json.loads(line)
-        answer = getattr(worker, request.pop("do"))(**request)
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps(getattr(worker, request.pop("do"))(**request)) + "\n")
         answers.flush()
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1])

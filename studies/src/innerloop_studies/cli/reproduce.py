@@ -124,23 +124,22 @@ def _render(result: Result) -> None:
 
 
 def _render_several(result: Result) -> None:
-    members = result["reproductions"]
-    lines = []
+    members, lines, remarks = result["reproductions"], [], []
     for one in members:
         rows = one.get("rows", [])
-        hold, recorded = (sum(row[key] for row in rows) for key in ("holds", "ok"))
-        counts = (f"{hold} of {len(rows)}", f"{recorded} of {len(rows)}") if rows else ("", "")
+        counts = [
+            f"{sum(row[key] for row in rows)} of {len(rows)}" if rows else "" for key in ("holds", "ok")
+        ]
         took = f"{one['seconds']:.1f} s" if "seconds" in one else ""
         lines.append((one["name"], one["status"], *counts, took))
-    head = ("name", "ended", "hold", "as recorded", "took")
-    table(f"{len(members)} reproductions at {result['scale']}", head, lines, right=head[2:])
-    for one in members:
-        if one["status"] != "finished":
-            write(f"{one['name']}: {one['reason']}")
-        for row in one.get("rows", []):
+        remarks += [f"{one['name']}: {one['reason']}"] if one["status"] != "finished" else []
+        for row in rows:
             if not row["ok"]:
-                write(f"{one['name']} is not as recorded: {row['what']}: {_cell(row['ours'])}")
-    total = result["statements"]
+                remarks.append(f"{one['name']} is not as recorded: {row['what']}: {_cell(row['ours'])}")
+    head, total = ("name", "ended", "hold", "as recorded", "took"), result["statements"]
+    table(f"{len(members)} reproductions at {result['scale']}", head, lines, right=head[2:])
+    for remark in remarks:
+        write(remark)
     write(f"{result['hold']} of {total} statements hold, {result['as_recorded']} of {total} are as recorded")
     write(f"page: {result['report']}")
 

@@ -1,18 +1,20 @@
 """Numbers of the documentation, from the files of ``results/``: ``python -m innerloop_studies.recorded``.
 
-``results/`` holds one small file of JSON for every reproduction, benchmark and evaluation whose numbers the
-pages print. ``adopt`` makes such a file from what a command has written, ``run`` runs the commands whose file
-is missing or of another version, and ``write`` fills what stands between marks in the pages:
+``results/`` has a small file of JSON for every command whose numbers the pages print. ``adopt`` makes such a
+file from what a command has written, ``run`` runs those whose file is missing or of another version, and
+``write`` fills what stands between marks in the pages:
 
     <!-- results: rows adaptlr-* -->  …  <!-- end -->
 
-The first word names a function of :data:`TABLES`, the others are its arguments.
+The first word names a function of ``reproductions`` or ``scores``, the others are its arguments.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,7 @@ from innerloop.core.files import write_json_atomic
 
 ROOT = Path(__file__).parents[4]
 RESULTS = ROOT / "results"
-TABLES: dict[str, Callable[..., str]] = {}
-"""What a mark can ask for, by name: functions of ``reproductions`` and ``scores``."""
-
-
-def in_pages(function: Callable[..., str]) -> Callable[..., str]:
-    """Lets marks ask for a function by its name."""
-    TABLES[function.__name__] = function
-    return function
+MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def read(kind: str, name: str) -> dict[str, Any] | None:
@@ -58,23 +53,13 @@ def keep(kind: str, name: str, content: dict[str, Any]) -> Path:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown.
-
-    >>> print(table(("a", "b"), [("1", "")]))
-    | a | b |
-    | --- | --- |
-    | 1 |  |
-    """
+    """A table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
-
-    >>> duration(41.4), duration(463), duration(8639)
-    ('41 s', '8 min', '2 h 24 min')
-    """
+    """A time for people."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
@@ -82,10 +67,32 @@ def duration(seconds: float) -> str:
 
 
 def interval(value: Mapping[str, Any], scale: float = 1.0, digits: int = 1) -> str:
-    """A mean with its interval of 95 %, or with its deviation where that is what was kept.
-
-    >>> interval({"mean": 0.6463, "ci95": 0.0082, "n": 3}, 100)
-    '64.6 ± 0.8'
-    """
+    """A mean with its interval of 95 %, or with its deviation where that is what was kept."""
     around = value["ci95"] if "ci95" in value else value["deviation"]
     return f"{scale * value['mean']:.{digits}f} ± {scale * around:.{digits}f}"
+
+
+def pages() -> list[Path]:
+    """Where marks may stand."""
+    return sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+
+
+def filled(text: str) -> str:
+    """A page with what its marks ask for: a block where the mark ends its line, else words within a line."""
+    from innerloop_studies.recorded import reproductions, scores  # these import this module
+
+    def fill(match: re.Match[str]) -> str:
+        name, *words = shlex.split(match[2])
+        made = {**vars(reproductions), **vars(scores)}[name](*words)
+        return f"{match[1]}\n\n{made}\n\n{match[5]}" if match[3] else f"{match[1]}{made}{match[5]}"
+
+    return MARK.sub(fill, text)
+
+
+def write() -> list[Path]:
+    """Fills all pages; returns those that changed."""
+    before = {page: page.read_text(encoding="utf-8") for page in pages()}
+    changed = {page: after for page, text in before.items() if (after := filled(text)) != text}
+    for page, after in changed.items():
+        page.write_text(after, encoding="utf-8")
+    return list(changed)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from innerloop_studies.recorded import ROOT
+from innerloop_studies.recorded import ROOT, write
 from innerloop_studies.recorded.commands import adopt, commands, run, state_of
 
 
@@ -33,8 +33,6 @@ def main() -> int:
         for one in commands():
             say(f"{one.kind.removesuffix('s'):14} {one.name:24} {state_of(one)}")
     else:
-        from innerloop_studies.recorded.pages import write
-
         for page in write():
             say(f"{page.relative_to(ROOT)} follows")
     return 0

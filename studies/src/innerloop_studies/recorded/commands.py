@@ -1,7 +1,7 @@
 """The commands whose numbers the pages print; ``make results`` runs those that are missing or out of date.
 
 What a reproduction or a benchmark computes has the ``VERSION`` that its module states; the version of another
-command stands beside it in :data:`LINES`. Whoever changes what a command finds raises it by one.
+command stands in :data:`VERSIONS`. Whoever changes what a command finds raises it by one.
 """
 
 from __future__ import annotations
@@ -30,66 +30,57 @@ from innerloop_studies.reproduce import REPRODUCTIONS, made_by
 
 KINDS = ("reproductions", "benchmarks", "evaluations", "predictions", "measurements", "printed")
 SCALE = "cpu"
-NOT_AS_RECORDED = 3
-"""The exit code of a reproduction that ran to its end and found something else than was recorded."""
+NOT_AS_RECORDED = 3  # the exit code of a reproduction that found something else than was recorded
 DATA = "INNERLOOP_TEST_DATA"
 PHOTOS, CLASSES, EACH = "photos/", 100, 40
 """The folder of photographs on which recipes for one's own pictures are judged, and how many it has."""
-NOTES = Path("runs/.recorded")
-"""Which version began what, below the root."""
+NOTES = Path("runs/.recorded")  # which version began what, below the root
 
-LINES: dict[str, dict[str, tuple[int, str]]] = {
+LINES: dict[str, dict[str, str]] = {
     "evaluations": {
-        "sine-maml": (1, "innerloop sweep sine-maml seed=[0,1,2] eval.seed=11"),
-        "sine-erm": (1, "innerloop sweep sine-erm seed=[0,1,2] eval.seed=11"),
-        "sine-imaml": (1, "innerloop sweep sine-imaml seed=[0,1,2] eval.seed=12"),
-        "sine-minibatchprox": (1, "innerloop sweep sine-minibatchprox seed=[0,1,2] eval.seed=12"),
-        "sine-anil-rates": (1, "innerloop sweep sine-anil inner.lr=[0.001,0.003,0.01,0.03] outer.steps=2000"),
+        "sine-maml": "innerloop sweep sine-maml seed=[0,1,2] eval.seed=11",
+        "sine-erm": "innerloop sweep sine-erm seed=[0,1,2] eval.seed=11",
+        "sine-imaml": "innerloop sweep sine-imaml seed=[0,1,2] eval.seed=12",
+        "sine-minibatchprox": "innerloop sweep sine-minibatchprox seed=[0,1,2] eval.seed=12",
+        "sine-anil-rates": "innerloop sweep sine-anil inner.lr=[0.001,0.003,0.01,0.03] outer.steps=2000",
         "omniglot-protonet": (
-            1,
             "innerloop train omniglot-protonet tasks.ways=20 outer.steps=4000 "
-            "outer.schedule=cosine eval.seed=11",
+            "outer.schedule=cosine eval.seed=11"
         ),
         "omniglot-maml": (
-            1,
-            "innerloop train omniglot-maml outer.batch=16 tasks.queries=5 eval.queries=15 outer.steps=4000 "
-            "outer.lr=2e-3 outer.schedule=cosine eval.seed=11",
+            "innerloop train omniglot-maml outer.batch=16 tasks.queries=5 eval.queries=15 "
+            "outer.steps=4000 outer.lr=2e-3 outer.schedule=cosine eval.seed=11"
         ),
-        "omniglot-imaml": (1, "innerloop train omniglot-imaml-cpu"),
-        "cifar-fs-supervised": (1, "innerloop train cifar-fs-supervised-thin eval.seed=11"),
-        "cifar-fs-supervised-1000": (
-            1,
-            "innerloop train cifar-fs-supervised-thin outer.steps=1000 eval.seed=11",
-        ),
-        "photos-protonet": (1, "innerloop train photos/"),
-        "photos-protonet-plain": (1, "innerloop train photos/ data.augment=none"),
-        "photos-supervised": (1, "innerloop train pictures-supervised data.name=photos/"),
-        "photos-supervised-plain": (
-            1,
-            "innerloop train pictures-supervised data.name=photos/ data.augment=none",
-        ),
-        "photos-maml": (1, "innerloop train pictures-maml data.name=photos/"),
-        "photos-maml-augmented": (1, "innerloop train pictures-maml data.name=photos/ data.augment=lee2019"),
+        "omniglot-imaml": "innerloop train omniglot-imaml-cpu",
+        "cifar-fs-supervised": "innerloop train cifar-fs-supervised-thin eval.seed=11",
+        "cifar-fs-supervised-1000": "innerloop train cifar-fs-supervised-thin outer.steps=1000 eval.seed=11",
+        "photos-protonet": "innerloop train photos/",
+        "photos-protonet-plain": "innerloop train photos/ data.augment=none",
+        "photos-supervised": "innerloop train pictures-supervised data.name=photos/",
+        "photos-supervised-plain": "innerloop train pictures-supervised data.name=photos/ data.augment=none",
+        "photos-maml": "innerloop train pictures-maml data.name=photos/",
+        "photos-maml-augmented": "innerloop train pictures-maml data.name=photos/ data.augment=lee2019",
     },
     "predictions": {
-        "scores-cifar-fs": (1, "innerloop search cifar-fs --validate steps=400 episodes=200 budget=40m"),
-        "scores-omniglot": (1, "innerloop search omniglot --validate steps=250 episodes=200 budget=40m"),
+        "scores-cifar-fs": "innerloop search cifar-fs --validate steps=400 episodes=200 budget=40m",
+        "scores-omniglot": "innerloop search omniglot --validate steps=250 episodes=200 budget=40m",
         "scores-cifar-fs-tasks": (
-            1,
-            "innerloop search cifar-fs --validate tasks.family=few-shot steps=165 episodes=200 budget=40m",
+            "innerloop search cifar-fs --validate tasks.family=few-shot steps=165 episodes=200 budget=40m"
         ),
     },
     "measurements": {
-        "sureness": (1, f"python -m innerloop_studies.measurements.sureness ${DATA}"),
+        "sureness": f"python -m innerloop_studies.measurements.sureness ${DATA}",
         "sureness-many-queries": (
-            1,
-            f"python -m innerloop_studies.measurements.sureness ${DATA} --each 60 --queries 55",
+            f"python -m innerloop_studies.measurements.sureness ${DATA} --each 60 --queries 55"
         ),
-        "proximal": (1, "python -m innerloop_studies.measurements.proximal"),
+        "proximal": "python -m innerloop_studies.measurements.proximal",
     },
-    "printed": {"advise-glyphs": (1, "innerloop advise glyphs budget=60s")},
+    "printed": {
+        "advise-glyphs": "innerloop advise glyphs budget=60s",
+    },
 }
-"""By the name of the file: the version of what it finds, and what is typed."""
+"""What is typed, by kind and by the name of the file."""
+VERSIONS: dict[str, int] = {}  # of what a line finds, by the name of the file; 1 where none stands
 ALSO: dict[str, Mapping[str, str]] = {
     "omniglot-maml": {"support": "innerloop eval RUN model.norm=support eval.seed=11"},
     "photos-supervised": {"pretrained": "innerloop eval --backbone efficientnet-lite0 --against RUN"},
@@ -111,18 +102,17 @@ def commands() -> Iterator[Command]:
     """All of them, short and long."""
     for name in REPRODUCTIONS:
         yield Command("reproductions", name, f"innerloop reproduce {name} --scale {SCALE}", made_by(name))
-    stated = {name: (one.version, f"innerloop bench {name}") for name, one in BENCHMARKS.items()}
-    for kind, lines in {"benchmarks": stated, **LINES}.items():
-        for name, (number, line) in lines.items():
-            yield Command(kind, name, line, {"version": number, "torch": version("torch")})
+    for name, one in BENCHMARKS.items():
+        stated = {"version": one.version, "torch": version("torch")}
+        yield Command("benchmarks", name, f"innerloop bench {name}", stated)
+    for kind, lines in LINES.items():
+        for name, line in lines.items():
+            stated = {"version": VERSIONS.get(name, 1), "torch": version("torch")}
+            yield Command(kind, name, line, stated)
 
 
 def chosen(patterns: Sequence[str]) -> list[Command]:
-    """Those that are asked for by name; all of them if nothing is.
-
-    >>> [command.name for command in chosen(["landscape-fig[12]"])]
-    ['landscape-fig1', 'landscape-fig2']
-    """
+    """Those that are asked for by name; all of them if nothing is."""
     every = list(commands())
     for pattern in patterns:
         if not any(fnmatchcase(one.name, pattern) for one in every):
@@ -260,10 +250,8 @@ TABLED = (
     *("metantk-table2", "rate-regret", "rate-unseen"),
 )
 """Reproductions with a table of their own, for which the data behind their rows are kept."""
-LONG = 12
-"""Lists of more numbers are draws or curves, which no table prints; the run itself keeps them."""
-COLUMNS = 12
-"""A table has no more validations."""
+LONG = 12  # lists of more numbers are draws or curves, which no table prints; the run itself keeps them
+COLUMNS = 12  # a table has no more validations
 METRICS, LEARNER = "metrics.jsonl", "learner."
 
 
@@ -336,11 +324,10 @@ def adopt_evaluation(
     known = LINES["evaluations"]
     if name not in known:
         raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(known)}.")
-    number, line = known[name]
     runs = [first_evaluation(folder / run, timed=timed) for run in result.get("runs") or [result["run"]]]
     versions = runs[0]["versions"]
-    content = {"name": name, "command": line, "runs": runs, "machine": runs[0]["machine"]}
-    content["made_by"] = {"version": number, "torch": (versions or {}).get("torch")}
+    content = {"name": name, "command": known[name], "runs": runs, "machine": runs[0]["machine"]}
+    content["made_by"] = {"version": VERSIONS.get(name, 1), "torch": (versions or {}).get("torch")}
     content |= {"versions": versions, "ended": max(one["ended"] for one in runs)}
     content |= {"also": {key: summary_of(one) for key, one in also.items()}} if also else {}
     return keep("evaluations", name, content)
@@ -357,12 +344,7 @@ def first_evaluation(run: Path, *, timed: bool = True) -> dict[str, Any]:
 
 
 def training_course(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The course of a training: validations, and what its learner reported with the last line.
-
-    >>> lines = [{"step": 1, "loss": 2.0, "learner.inner_residual": 0.5}]
-    >>> training_course([*lines, {"step": 9, "validation": 1.0, "ci95": 0.1}])
-    {'validations': [{'step': 9, 'mean': 1.0, 'ci95': 0.1}], 'reported': {'inner_residual': 0.5}}
-    """
+    """The course of a training: validations, and what its learner reported with the last line."""
     validations: dict[int, dict[str, Any]] = {}
     reported: dict[str, float] = {}
     for line in metrics:
@@ -376,11 +358,7 @@ def training_course(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def thin(course: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most :data:`COLUMNS` of the validations, at even distances, the last one among them.
-
-    >>> [one["step"] for one in thin([{"step": step} for step in range(1, 26)])]
-    [1, 4, 7, 10, 13, 16, 19, 22, 25]
-    """
+    """At most :data:`COLUMNS` of the validations, at even distances, the last one among them."""
     every = max(1, -(-(len(course) - 1) // (COLUMNS - 1)))
     return list(reversed(course[::-1][::every]))
 
@@ -419,11 +397,7 @@ def machine_of(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def short(data: Any) -> Any:
-    """Data without lists that no table prints, and with six digits of every number.
-
-    >>> short({"mean": 1 / 3, "draws": [0.0] * 50, "rates": [1, 2]})
-    {'mean': 0.333333, 'rates': [1, 2]}
-    """
+    """Data without lists that no table prints, and with six digits of every number."""
     if isinstance(data, dict):
         return {k: short(v) for k, v in data.items() if not is_curve(v)}
     if isinstance(data, float):

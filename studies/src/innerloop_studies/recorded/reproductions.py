@@ -11,17 +11,14 @@ from typing import Any
 from innerloop_studies.papers.bridge import table3
 from innerloop_studies.papers.landscape import images, table1, table2
 from innerloop_studies.papers.metantk import table2 as metantk_table2
-from innerloop_studies.recorded import duration, in_pages, interval, read, required, table
+from innerloop_studies.recorded import duration, interval, read, required, table
 from innerloop_studies.recorded.commands import SCALE
 from innerloop_studies.reproduce import REPRODUCTIONS
 from innerloop_studies.reproduce.runs import select
 
-HUGE = re.compile(r"\d{13,}(\.\d+)?")
-"""Numbers of something that diverged, written out."""
-HEAD = ("name", "statement", "paper", "here", "holds")
+HUGE = re.compile(r"\d{13,}(\.\d+)?")  # numbers of something that diverged, written out
 
 
-@in_pages
 def rows(*words: str) -> str:
     """What was found, statement by statement, of the reproductions that are recorded."""
     lines: list[Sequence[str]] = []
@@ -32,22 +29,19 @@ def rows(*words: str) -> str:
             verdict = "yes" if row["holds"] else "**no**"
             lines.append((first, cell(row["what"]), cell(row["paper"]), cell(row["ours"]), verdict))
             first = ""
-    return table(HEAD, lines) if lines else "Nothing of this is recorded yet."
+    head = ("name", "statement", "paper", "here", "holds")
+    return table(head, lines) if lines else "Nothing of this is recorded yet."
 
 
-@in_pages
 def found(name: str, statement: str) -> str:
     """What was found of one statement, for a line of text."""
-    recorded = read("reproductions", name)
-    fitting = [
-        row["ours"] for row in (recorded or {"rows": ()})["rows"] if fnmatchcase(row["what"], statement)
-    ]
+    known = read("reproductions", name) or {"rows": ()}
+    fitting = [row["ours"] for row in known["rows"] if fnmatchcase(row["what"], statement)]
     if len(fitting) != 1:
         raise SystemExit(f"{len(fitting)} statements of {name} are '{statement}'; there must be one.")
     return cell(fitting[0])
 
 
-@in_pages
 def overview() -> str:
     """Every reproduction: how many of its statements hold, and what it took."""
     lines = []
@@ -66,7 +60,6 @@ def seconds_of(known: dict[str, Any]) -> float:
     return float(known["seconds"]) + sum(seconds for seconds in known["earlier"] if seconds)
 
 
-@in_pages
 def cost() -> str:
     """What all of them took together, where, and which of them are not recorded."""
     files = {name: known for name in REPRODUCTIONS if (known := read("reproductions", name))}
@@ -87,11 +80,7 @@ def cost() -> str:
 
 
 def machines(files: Iterable[dict[str, Any]]) -> str:
-    """The machines that made these files, each once.
-
-    >>> machines([{"machine": {"cpu": "Z80", "cores": 1}, "versions": {"torch": "2.13.0"}}] * 2)
-    'one core of Z80 with torch 2.13.0'
-    """
+    """The machines that made these files, each once."""
     kinds = {
         (one["machine"]["cores"], one["machine"]["cpu"], one["versions"]["torch"].partition("+")[0])
         for one in files
@@ -106,22 +95,12 @@ def machines(files: Iterable[dict[str, Any]]) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Words with commas, and names of reproductions as code.
-
-    >>> listed(["adaptlr-fig1", "rate-regret"])
-    '`adaptlr-fig1`, `rate-regret`'
-    """
+    """Words with commas, and names of reproductions as code."""
     return ", ".join(f"`{word}`" if word in REPRODUCTIONS else word for word in words)
 
 
 def cell(value: object) -> str:
-    r"""A value of a row as text of a table, with signs of Markdown as they are.
-
-    >>> cell("|α*|"), cell(0.123456), cell([1.0, 2.5]), cell(True)
-    ('\\|α\\*\\|', '0.1235', '1, 2.5', 'yes')
-    >>> cell("32: 19558742600931125060.000, 64: 0.052")
-    '32: 2.0e+19, 64: 0.052'
-    """
+    """A value of a row as text of a table, with signs of Markdown as they are."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -134,7 +113,6 @@ def cell(value: object) -> str:
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
-@in_pages
 def protocols() -> str:
     """How every recorded reproduction was carried out; those that share a protocol stand together."""
     said: dict[str, list[str]] = {}
@@ -146,11 +124,7 @@ def protocols() -> str:
 
 
 def sentence(value: object) -> str:
-    """Settings in one line.
-
-    >>> sentence({"seeds": [0, 1], "net": {"width": 40}})
-    'seeds: 0, 1; net: (width: 40)'
-    """
+    """Settings in one line."""
     if isinstance(value, dict):
         inner = (f"({sentence(v)})" if isinstance(v, dict) else sentence(v) for v in value.values())
         return "; ".join(f"{key}: {words}" for key, words in zip(value, inner, strict=True))
@@ -165,7 +139,6 @@ def data_of(name: str) -> dict[str, Any]:
     return dict(required("reproductions", name)["data"])
 
 
-@in_pages
 def accuracy(name: str, *path: str) -> str:
     """One accuracy of a reproduction in percent, for a line of text."""
     value = data_of(name)
@@ -179,11 +152,7 @@ IN_PERCENT = {"bridge-table3": 100.0, "landscape-table1": 1.0, "landscape-table2
 
 
 def bracketed(mean: str, published: float | None) -> str:
-    """A value beside the published one.
-
-    >>> bracketed("64.6 ± 0.8", 84.1), bracketed("64.6 ± 0.1", None)
-    ('64.6 ± 0.8 (84.1)', '64.6 ± 0.1')
-    """
+    """A value beside the published one."""
     return mean if published is None else f"{mean} ({published})"
 
 
@@ -193,7 +162,6 @@ def beside_published(mine: Mapping[str, Any], published: Sequence[float]) -> lis
     return [bracketed(interval(mine[part]), theirs.get(part)) for part in images.JUDGED]
 
 
-@in_pages
 def alphabets() -> str:
     """``landscape-table1``: one line for each way to train, easy and hard tasks of both settings."""
     data, settings = data_of("landscape-table1"), ("Large", "Small")
@@ -208,17 +176,12 @@ def alphabets() -> str:
 
 
 def power(rate: float) -> str:
-    """A power of ten as one writes it.
-
-    >>> power(1e-3)
-    '10⁻³'
-    """
+    """A power of ten as one writes it."""
     mantissa, _, exponent = f"{rate:.0e}".partition("e")
     raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"10{raised}" if mantissa == "1" else f"{mantissa}·10{raised}"
 
 
-@in_pages
 def shares() -> str:
     """``landscape-table2``: by the share of hard tasks in training, and by the way to train."""
     data = data_of("landscape-table2")
@@ -231,7 +194,6 @@ def shares() -> str:
     return table(("share p of hard tasks", "", *images.JUDGED), lines)
 
 
-@in_pages
 def methods() -> str:
     """``bridge-table3``: every method on every data set."""
     data, columns = data_of("bridge-table3"), table3.PUBLISHED
@@ -255,7 +217,6 @@ SEARCHED_BY = {
 }
 
 
-@in_pages
 def searches() -> str:
     """``metantk-table2``: what cells were searched by, and what these reach."""
     (cells,) = data_of("metantk-table2").values()
@@ -271,7 +232,6 @@ def searches() -> str:
     return table((*head, "search, minutes of one core"), lines)
 
 
-@in_pages
 def races(name: str) -> str:
     """Problem by problem: the choice, what it loses by, and all methods after long training."""
     problems = data_of(name)["problems"]
@@ -282,35 +242,23 @@ def races(name: str) -> str:
 
 
 def race_line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequence[str]:
-    """A problem as the cells of a table; the best method stands out.
-
-    >>> one = {"problem": "x", "chosen": "a", "best": "b", "decided": True, "regret": 0.012}
-    >>> race_line({**one, "long": {"a": 0.488, "b": 0.5}}, ["a", "b"], False)
-    ['x', 'a', 'more than chance', '1.2 points', '48.8', '**50.0**']
-    >>> race_line({**one, "long": {"a": 0.506, "b": 0.5}}, ["a", "b", "c"], True)[3:]
-    ['1 %', '0.506', '**0.5**', '']
-    """
+    """A problem as the cells of a table; the best method stands out."""
     lost = f"{100 * one['regret']:.0f} %" if errors else f"{100 * one['regret']:.1f} points"
-    cells = [race_score(one["long"][method], errors) if method in one["long"] else "" for method in methods]
-    stands_out = [
-        f"**{cell}**" if method == one["best"] else cell for method, cell in zip(methods, cells, strict=True)
-    ]
     called = "more than chance" if one["decided"] else "perhaps chance"
-    return [one["problem"], one["chosen"], called, lost, *stands_out]
+    line = [one["problem"], one["chosen"], called, lost]
+    for method in methods:
+        cell = race_score(one["long"][method], errors) if method in one["long"] else ""
+        line.append(f"**{cell}**" if method == one["best"] else cell)
+    return line
 
 
 def race_score(value: float | None, errors: bool) -> str:
-    """A score; JSON has nothing for an infinite error.
-
-    >>> race_score(None, True), race_score(4.4e10, True), race_score(118.2, True), race_score(0.605, False)
-    ('diverged', '4.4e+10', '118', '60.5')
-    """
+    """A score; JSON has nothing for an infinite error."""
     if value is None or math.isinf(value):
         return "diverged"
     return f"{value:.3g}" if errors else f"{100 * value:.1f}"
 
 
-@in_pages
 def rates(name: str, pattern: str = "*") -> str:
     """Accuracies in percent at ``auto`` and at every rate of the grid, and what ``auto`` loses."""
     grid = [f"{rate:g}" for rate in required("reproductions", name)["protocol"]["grid"]]
@@ -319,15 +267,6 @@ def rates(name: str, pattern: str = "*") -> str:
 
 
 def rate_line(one: dict[str, Any]) -> Sequence[str]:
-    """A problem as the cells of a table.
-
-    >>> rate_line({"case": "x", "auto": 0.411, "rate": 0.263, "scores": [0.2, 0.414], "regret": 0.003})
-    ['x', '41.1 at 0.26', '20.0', '41.4', '0.3']
-    """
-    scores = [f"{100 * score:.1f}" for score in one["scores"]]
-    return [
-        one["case"],
-        f"{100 * one['auto']:.1f} at {one['rate']:.2g}",
-        *scores,
-        f"{100 * one['regret']:.1f}",
-    ]
+    """A problem as the cells of a table."""
+    auto, *others = (f"{100 * value:.1f}" for value in (one["auto"], *one["scores"], one["regret"]))
+    return [one["case"], f"{auto} at {one['rate']:.2g}", *others]

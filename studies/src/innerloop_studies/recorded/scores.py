@@ -10,7 +10,7 @@ from typing import Any
 from innerloop.core.statistics import mean_interval
 from innerloop_studies.measurements import proximal as measure_proximal
 from innerloop_studies.measurements import sureness as measure_sureness
-from innerloop_studies.recorded import duration, in_pages, interval, required, table
+from innerloop_studies.recorded import duration, interval, required, table
 
 # ---- benchmarks: ourselves beside peers, case by case, with the machine that measured ----
 
@@ -20,7 +20,6 @@ HEAD = (
 )
 
 
-@in_pages
 def cases(name: str, *patterns: str) -> str:
     """Every case of a benchmark, or those that fit a pattern."""
     rows = [
@@ -34,9 +33,9 @@ def cases(name: str, *patterns: str) -> str:
 
 def case_line(case: dict[str, Any]) -> Sequence[str]:
     """A case as the cells of a table; what was not measured is empty."""
-    ratio = case.get("ratio")
-    share = case.get("sgemm_share")
+    ratio, share = case.get("ratio"), case.get("sgemm_share")
     memory = [value for key in ("ours_mb", "peer_mb") if (value := case.get(key)) is not None]
+    notes = case.get("notes") or ""
     return (
         case["case"],
         str(case.get("peer") or ""),
@@ -46,16 +45,12 @@ def case_line(case: dict[str, Any]) -> Sequence[str]:
         aim_of(case),
         f"{100 * share:.0f} %" if share is not None else "",
         " / ".join(f"{value:,.0f}" for value in memory) + " MB" if memory else "",
-        noted(case.get("notes")),
+        notes if isinstance(notes, str) else "; ".join(notes),
     )
 
 
 def aim_of(case: dict[str, Any]) -> str:
-    """What we promise of a ratio, and whether it is kept.
-
-    >>> aim_of({"ratio": 1.2, "at_least": 1.6}), aim_of({"ratio": 1.003, "at_most": 1.01})
-    ('1.6×, not reached', 'at most 1.01×')
-    """
+    """What we promise of a ratio, and whether it is kept."""
     ratio, least, most = (case.get(key) for key in ("ratio", "at_least", "at_most"))
     if least is not None:
         return f"{least:g}×" + (", not reached" if ratio is not None and ratio < least else "")
@@ -64,50 +59,30 @@ def aim_of(case: dict[str, Any]) -> str:
     return ""
 
 
-def noted(notes: str | Sequence[str] | None) -> str:
-    """Notes in one line."""
-    return notes if isinstance(notes, str) else "; ".join(notes or ())
-
-
 def elapsed(milliseconds: float | None) -> str:
-    """A time with three digits at most.
-
-    >>> elapsed(2.93), elapsed(169.3), elapsed(3854.3), elapsed(1211842.9), elapsed(None)
-    ('2.9 ms', '169 ms', '3.9 s', '20.2 min', '')
-    """
+    """A time with three digits at most."""
     if milliseconds is None:
         return ""
-    for unit, size in (("min", 60_000.0), ("s", 1000.0)):
-        if milliseconds >= 2 * size or (unit == "s" and milliseconds >= 999.5):
-            return f"{number(milliseconds / size)} {unit}"
-    return f"{number(milliseconds)} ms"
-
-
-def number(value: float) -> str:
-    """One digit after the point below a hundred.
-
-    >>> number(8.25), number(145.3)
-    ('8.2', '145')
-    """
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
+    minutes, seconds = milliseconds / 60_000.0, milliseconds / 1000.0
+    if minutes >= 2:
+        value, unit = minutes, "min"
+    elif milliseconds >= 999.5:
+        value, unit = seconds, "s"
+    else:
+        value, unit = milliseconds, "ms"
+    return f"{value:.{0 if value >= 99.95 else 1}f} {unit}"
 
 
 def times(ratio: float) -> str:
-    """A ratio, with two digits where they matter.
-
-    >>> times(145.3), times(19.44), times(2.036)
-    ('145×', '19×', '2.04×')
-    """
+    """A ratio, with two digits where they matter."""
     return f"{ratio:.2f}×" if ratio < 9.995 else f"{ratio:.0f}×"
 
 
-@in_pages
 def ratio(name: str, case: str, peer: str = "*") -> str:
     """The ratio of one case, for a line of text."""
     return times(one_case(name, case, peer)["ratio"])
 
 
-@in_pages
 def memory(name: str, case: str, peer: str = "*") -> str:
     """Our peak memory over the other's in one case, for a line of text."""
     fitting = one_case(name, case, peer)
@@ -126,7 +101,6 @@ def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
     return dict(fitting[0])
 
 
-@in_pages
 def growth(name: str) -> str:
     """Seconds of predictions by the number of training samples, a line for each method."""
     grown = required("benchmarks", name)["growth"]
@@ -139,15 +113,13 @@ def growth(name: str) -> str:
     return table(head, lines)
 
 
-@in_pages
 def machine(name: str) -> str:
     """Where and when a benchmark was measured, for a line of text."""
     measured = required("benchmarks", name)
-    where, rate = measured["machine"], measured["machine"]["sgemm_gflops"]
+    where, day = measured["machine"], measured["ended"][:10]
     cores = "1 core" if where["cores"] == 1 else f"{where['cores']} cores"
-    sgemm = ", ".join(f"{value:.0f} on {threads}" for threads, value in rate.items())
+    sgemm = ", ".join(f"{value:.0f} on {threads}" for threads, value in where["sgemm_gflops"].items())
     torch = where["torch"].partition("+")[0]
-    day = measured["ended"][:10]
     return f"{where['cpu']}, {cores}, torch {torch}; sgemm in GFLOP/s by threads: {sgemm}; {day}"
 
 
@@ -159,7 +131,6 @@ def runs_of(name: str) -> list[dict[str, Any]]:
     return list(required("evaluations", name)["runs"])
 
 
-@in_pages
 def adaptation(*names: str) -> str:
     """Scores after every inner step, a line for each run; the last one with its interval over tasks."""
     lines: list[Sequence[str]] = []
@@ -167,39 +138,26 @@ def adaptation(*names: str) -> str:
         runs = runs_of(name)
         for run in runs:
             *before, last = run["by_step"]
-            cells = [f"{step['mean']:.3f}" for step in before]
+            cells = [f"{step['mean']:.3f}" for step in before] + [interval(last, digits=3)]
             over = f"**{over_seeds(runs)}**" if run is runs[-1] else ""
-            lines.append(
-                (f"{title}, seed {run['protocol']['train_seed']}", *cells, interval(last, digits=3), over)
-            )
+            lines.append((f"{title}, seed {run['protocol']['train_seed']}", *cells, over))
     steps = [str(step["steps"]) for step in runs[0]["by_step"]]
     return table(("after inner steps", *steps, "over seeds"), lines)
 
 
 def titled(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Names with titles.
-
-    >>> titled(["sine-maml=MAML", "sine-erm"])
-    [('sine-maml', 'MAML'), ('sine-erm', 'sine-erm')]
-    """
+    """Names with titles."""
     return [(name, title or name) for name, _, title in (word.partition("=") for word in names)]
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]]) -> str:
-    """The mean of several runs with its interval over them (Student's t).
-
-    >>> over_seeds([{"mean": 1.0}, {"mean": 1.0}])
-    '1.000 ± 0.000'
-    """
+    """The mean of several runs with its interval over them (Student's t)."""
     return interval(mean_interval([run["mean"] for run in runs])._asdict(), digits=3)
 
 
-@in_pages
 def score(name: str, which: str = "") -> str:
     """The score of an evaluation, for a line of text: over seeds, or over the tasks of one run."""
-    if which:
-        return one_score(further_evaluation(name, which))
-    runs = runs_of(name)
+    runs = [further_evaluation(name, which)] if which else runs_of(name)
     return over_seeds(runs) if len(runs) > 1 else one_score(runs[0])
 
 
@@ -209,41 +167,30 @@ def further_evaluation(name: str, which: str) -> dict[str, Any]:
 
 
 def one_score(judged: Mapping[str, Any]) -> str:
-    """The score of one judgement, with its interval over tasks: accuracies in per cent.
-
-    >>> one_score({"score": "accuracy", "mean": 0.972, "ci95": 0.003})
-    '97.2 ± 0.3 %'
-    >>> one_score({"score": "mse", "mean": 1.332, "ci95": 0.18})
-    '1.33 ± 0.18'
-    """
+    """The score of one judgement, with its interval over tasks: accuracies in per cent."""
     return f"{interval(judged, 100)} %" if judged["score"] == "accuracy" else interval(judged, digits=2)
 
 
-@in_pages
 def lead(name: str, which: str) -> str:
     """By how many points a further judgement is above that of the training, task by task."""
     told = further_evaluation(name, which)["comparison"]
     return interval({"mean": told["difference"], "ci95": told["ci95"]}, 100)
 
 
-@in_pages
 def untrained(name: str, which: str) -> str:
     """What needs no training, on the first tasks of an evaluation."""
     told = {one["name"]: one for one in runs_of(name)[0]["baselines"]}
     return f"{interval(told[which], 100)} %"
 
 
-@in_pages
 def by_rate(name: str) -> str:
     """The score at every inner rate of a sweep, the best one in bold, for a line of text."""
     runs = sorted(runs_of(name), key=lambda run: run["protocol"]["inner_lr"])
-    better = max if runs[0]["score"] == "accuracy" else min
-    best = better(runs, key=lambda run: run["mean"])
-    told = [(f"{run['protocol']['inner_lr']:g}: {one_score(run)}", run is best) for run in runs]
-    return "; ".join(f"**{text}**" if bold else text for text, bold in told)
+    best = (max if runs[0]["score"] == "accuracy" else min)(runs, key=lambda run: run["mean"])
+    texts = ((f"{run['protocol']['inner_lr']:g}: {one_score(run)}", run is best) for run in runs)
+    return "; ".join(f"**{text}**" if bold else text for text, bold in texts)
 
 
-@in_pages
 def validations(name: str) -> str:
     """What the validations of a training gave, with their intervals over tasks."""
     run = runs_of(name)[0]
@@ -252,19 +199,16 @@ def validations(name: str) -> str:
     return table(("meta-step", *steps), [("validation", *scores)])
 
 
-@in_pages
 def reported(name: str, what: str) -> str:
     """What a learner reported with its last line, such as ``inner_residual``, for a line of text."""
     return f"{runs_of(name)[0]['reported'][what]:.2g}"
 
 
-@in_pages
 def weights(name: str) -> str:
     """Which weights of a run were judged."""
     return str(runs_of(name)[0]["protocol"]["weights"])
 
 
-@in_pages
 def time(name: str) -> str:
     """What the runs of an evaluation took on average, by the clock, for a line of text."""
     seconds = [run["seconds"] for run in runs_of(name)]
@@ -276,7 +220,6 @@ def time(name: str) -> str:
 MINUS = str.maketrans("-", "−")
 
 
-@in_pages
 def predictions(*names: str) -> str:
     """A line for each score, those with the highest mean ρ first; pairs of numbers are in order of names."""
     kept = {title: rows_of(name) for name, title in titled(names)}
@@ -285,11 +228,15 @@ def predictions(*names: str) -> str:
     lines = []
     for score in scores:
         rows = [some[score] for some in kept.values()]
-        halves = [row["better_half"]["spearman"]["value"] for row in rows]
-        cells = [f"`{score}`", *(bounded(row["spearman"]) for row in rows), pair(halves)]
-        cells += [pair([row["ndcg"]["value"] for row in rows])]
-        cells += [pair([100 * row["regret"]["value"] for row in rows], digits=1)]
-        lines.append([*cells, pair([row["tau_between_repeats"] for row in rows])])
+        lines.append(
+            (
+                *(f"`{score}`", *(bounded(row["spearman"]) for row in rows)),
+                pair([row["better_half"]["spearman"]["value"] for row in rows]),
+                pair([row["ndcg"]["value"] for row in rows]),
+                pair([100 * row["regret"]["value"] for row in rows], digits=1),
+                pair([row["tau_between_repeats"] for row in rows]),
+            )
+        )
     head = ("in the better half", "nDCG", "regret, points", "τ between repeats")
     return table(("score", *(f"ρ, {title}" for title in kept), *head), lines)
 
@@ -300,38 +247,27 @@ def rows_of(name: str) -> dict[str, dict[str, Any]]:
 
 
 def bounded(estimate: Mapping[str, float]) -> str:
-    """An estimate with its interval.
-
-    >>> bounded({"value": -0.021, "low": -0.33, "high": 0.29})
-    '−0.02 [−0.33, 0.29]'
-    """
+    """An estimate with its interval."""
     value, low, high = (f"{estimate[key]:.2f}".translate(MINUS) for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 
 
 def pair(values: Sequence[float | None], digits: int = 2) -> str:
-    """Numbers side by side.
-
-    >>> pair([0.5, -0.212]), pair([1.0, None], digits=1)
-    ('0.50; −0.21', '1.0; –')
-    """
+    """Numbers side by side."""
     return "; ".join("–" if one is None else f"{one:.{digits}f}".translate(MINUS) for one in values)
 
 
-@in_pages
 def accuracies(name: str) -> str:
     """What the candidates of a validation reached, for a line of text."""
     reached = [100 * one for one in required("predictions", name)["accuracies"]]
     return f"between {min(reached):.1f} and {max(reached):.1f} % (mean {sum(reached) / len(reached):.1f})"
 
 
-@in_pages
 def repeatable(name: str) -> str:
     """How far the order of accuracies would be repeated on other tasks: a correlation."""
     return f"{required('predictions', name)['reliability']['accuracy']:.2f}"
 
 
-@in_pages
 def beyond_chance(*names: str) -> str:
     """Which scores predict beyond chance: those whose interval of ρ lies above zero, for a line of text."""
     told = []
@@ -341,43 +277,33 @@ def beyond_chance(*names: str) -> str:
     return "; ".join(told)
 
 
-@in_pages
 def prediction(name: str, score: str, what: str) -> str:
     """One number of a validation, for a line of text."""
     estimate = rows_of(name)[score][what]
     return f"{100 * estimate['value']:.1f}" if what == "regret" else bounded(estimate)
 
 
-@in_pages
 def at_random(name: str, tried: str = "1") -> str:
     """By how many points the best of some cells picked at random is below the best of all, on average."""
     return f"{100 * shortfall(required('predictions', name)['accuracies'], int(tried)):.1f}"
 
 
 def shortfall(accuracies: Sequence[float], tried: int) -> float:
-    """By how much the best of some picked at random is below the best of all, on average.
-
-    The one in place i of an ascending order is the best of those picked if all others lie below it.
-
-    >>> shortfall([0.0, 1.0, 2.0], 1), round(shortfall([0.0, 1.0, 2.0], 2), 3), shortfall([1.0, 2.0], 2)
-    (1.0, 0.333, 0.0)
-    """
+    """By how much the best of some picked at random is below the best of all, on average."""
+    # the one in place i of an ascending order is the best of those picked if all others lie below it
     ordered = sorted(accuracies)
     ways = comb(len(ordered), tried)
-    mean = sum(value * comb(place, tried - 1) for place, value in enumerate(ordered)) / ways
-    return ordered[-1] - mean
+    return ordered[-1] - sum(value * comb(i, tried - 1) for i, value in enumerate(ordered)) / ways
 
 
 # ---- measurements, and what commands print for people ----
 
 
-@in_pages
 def sureness(name: str) -> str:
     """How right and how sure a pretrained backbone is, a line for each set of pictures."""
     return measure_sureness.table(required("measurements", name)["rows"])
 
 
-@in_pages
 def sure(name: str, pictures: str, what: str) -> str:
     """One number of it with its interval, in per cent, for a line of text."""
     rows = required("measurements", name)["rows"]
@@ -385,13 +311,11 @@ def sure(name: str, pictures: str, what: str) -> str:
     return f"{interval(one, 100)} %"
 
 
-@in_pages
 def proximal() -> str:
     """How well iMAML's inner problem is solved, a line for each penalty."""
     return measure_proximal.table(required("measurements", "proximal")["rows"])
 
 
-@in_pages
 def printed(name: str, until: str | None = None) -> str:
     """A command and what it printed, as a block of text."""
     kept = required("printed", name)

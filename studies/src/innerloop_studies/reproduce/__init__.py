@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 SCALES = ("smoke", "cpu", "paper")
 PACKAGE = Path(__file__).parents[1]
-FURTHER = "further"
-"""The room of studies that belong to no paper of a room: their names do not begin with it."""
+FURTHER = "further"  # the room of studies that belong to no paper of a room: their names do not begin with it
 STATED = re.compile(r"^(TITLE|VERSION) = (.+)$", re.MULTILINE)
 
 
@@ -67,21 +66,12 @@ def find(name: str) -> Run:
 
 
 def module_name(name: str) -> str:
-    """Where a study is: in the room of its paper, or among those that belong to none of the four.
-
-    >>> module_name("landscape-fig1"), module_name("rate-regret")
-    ('innerloop_studies.papers.landscape.fig1', 'innerloop_studies.papers.further.rate_regret')
-    """
-    parts = _STATED[name][0].relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts)
+    """Where a study is: in the room of its paper, or among those that belong to none of the four."""
+    return ".".join(_STATED[name][0].relative_to(PACKAGE.parent).with_suffix("").parts)
 
 
 def made_by(name: str) -> dict[str, Any]:
-    """What the numbers of a study depend on beside its scale.
-
-    >>> sorted(made_by("landscape-fig1"))
-    ['torch', 'version']
-    """
+    """What the numbers of a study depend on beside its scale."""
     return {"version": _STATED[name][1]["VERSION"], "torch": torch_version()}
 
 

@@ -17,8 +17,7 @@ from innerloop_studies.reproduce import torch_version
 
 Job = TypeVar("Job")
 FOLDER = Path("runs") / "reproduce-parts"
-WORKERS = 2
-"""Processes of one thread each on this machine: studies are sized for two cores."""
+WORKERS = 2  # processes of one thread each on this machine: studies are sized for two cores
 CLUSTER: ContextVar[str | None] = ContextVar("cluster", default=None)
 """Where parts are computed instead: ``innerloop reproduce --cluster``."""
 
@@ -32,17 +31,9 @@ def compute_parts(
     seen: Callable[[Job], Mapping[str, Any]] | None = None,
     folder: Path | None = None,
 ) -> Iterator[Any]:
-    """``compute(**job)`` of every job as plain data, in order; what is kept is not computed again.
-
-    A part is kept by the name of the study (or of what several share), its version, what ``compute`` is
-    given, the version of torch, and what is ``seen`` besides, such as data of one's own. Jobs are computed in
-    any order and anywhere (:mod:`innerloop.runs.executors`): ``compute`` is a function of a module.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as there:
-    ...     list(compute_parts("x", 1, dict, [{"a": 1}, {"a": 2}], folder=Path(there)))
-    [{'a': 1}, {'a': 2}]
-    """
+    """``compute(**job)`` of every job as plain data, in order; what is kept is not computed again."""
+    # kept by name of the study (or of what several share), its version, what ``compute`` is given, torch, and
+    # what is ``seen`` besides, such as data. Computed anywhere: ``compute`` is a function of a module
     given: list[dict[str, Any]] = [getattr(job, "_asdict", lambda job=job: dict(job))() for job in jobs]
     about = {"version": version, "torch": torch_version(), "of": compute.__qualname__}
     keys = [

@@ -32,13 +32,7 @@ class Reproduction(NamedTuple):
 
 
 def counts_row(judged: Sequence[tuple[float, int]]) -> Row:
-    """Whether accuracies are whole numbers of right answers: those of the tasks that the protocol states.
-
-    It does not hold if all of them are one number, which no experiment gives.
-
-    >>> counts_row([(0.25, 8), (1.0, 3)]).ok, counts_row([(0.3, 8), (0.5, 8)]).ok
-    (True, False)
-    """
+    """Whether accuracies are whole numbers of right answers, and not all one, which no experiment gives."""
     right = [(share * answers, answers) for share, answers in judged]
     # shares of one task are float32 numbers: a few thousandths of an answer are theirs
     whole = [-0.5 < n < answers + 0.5 and abs(n - round(n)) < 0.02 for n, answers in right]
@@ -48,11 +42,7 @@ def counts_row(judged: Sequence[tuple[float, int]]) -> Row:
 
 
 def same_row(what: str, pairs: Sequence[tuple[float, float]], reason: str = "") -> Row:
-    """Whether numbers that two ways must give are the same, to the last bit; and not all one number.
-
-    >>> same_row("twice", [(0.1, 0.1), (0.2, 0.2)]).ok, same_row("twice", [(0.1, 0.1), (0.1, 0.2)]).ok
-    (True, False)
-    """
+    """Whether numbers that two ways must give are the same, to the last bit; and not all one number."""
     same = [one == other for one, other in pairs]
     said = f"{sum(same)} of {len(same)} are"
     return row(what, "the same", said, all(same) and len(set(pairs)) > 1, reason=reason)
@@ -68,22 +58,12 @@ def row(
     fails: str = "",
     reason: str = "",
 ) -> Row:
-    """A row; ``holds`` is ``ours`` where that says it; ``expected`` is what is recorded for this scale.
-
-    A statement that is known to fail has ``expected=False``, or says in ``fails`` why it does; it is then ok
-    while it fails, and no longer ok once it holds, so that a change in either direction is noticed.
-
-    >>> row("gain", 3, 3.1, True).ok, row("bound", "<", ">", False, fails="slip").ok
-    (True, True)
-    """
+    """A row; ``holds`` is ``ours`` where that says it; ``expected`` is what is recorded for this scale."""
+    # known to fail (``expected=False``, or why in ``fails``) is ok while it does: changes are noticed
     held = bool(ours if holds is None else holds)
     return Row(what, paper, ours, held, held == (expected and not fails), fails or reason)
 
 
 def listed(values: Iterable[float], spec: str = ".3g", sep: str = ", ") -> str:
-    """Numbers for people.
-
-    >>> listed([0.5, 1 / 3])
-    '0.5, 0.333'
-    """
+    """Numbers for people."""
     return sep.join(f"{value:{spec}}" for value in values)

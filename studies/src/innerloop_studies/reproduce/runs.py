@@ -1,8 +1,7 @@
 """Carries out studies in run directories of their own, one of them or several in a batch.
 
 A batch is ``runs/reproduce-all/<time>-s0/``, whose ``result.json`` names its members. One that fails does not
-stop the others. After an interruption the same batch goes on: members that finished are kept unless their
-version has been raised since.
+stop the others; after an interruption it goes on, and keeps finished members unless their version was raised.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from innerloop_studies.reproduce.rows import Say
 
 ALL = "all"
 FOLDER = "reproduce-all"
-KEPT = ("redoes", "rows", "figures", "protocol", "seconds")
-"""What a batch keeps of a member's result."""
+KEPT = ("redoes", "rows", "figures", "protocol", "seconds")  # what a batch keeps of a member's result
 Result: TypeAlias = dict[str, Any]
 
 
@@ -72,26 +70,18 @@ def _carry_on(run: Path, name: str, scale: str, say: Say) -> Result:
 
 
 def is_batch(words: Sequence[str]) -> bool:
-    """Whether these words of the command line may mean more than one study.
-
-    >>> is_batch(["all"]), is_batch(["adaptlr-*"]), is_batch(["a", "b"]), is_batch(["bridge-fig1"])
-    (True, True, True, False)
-    """
+    """Whether these words of the command line may mean more than one study."""
     return len(words) > 1 or words[0] == ALL or any(character in words[0] for character in "*?[")
 
 
 def select(words: Sequence[str]) -> list[str]:
-    """The names that ``all``, patterns and names mean, each once, in the order of the list.
-
-    >>> select(["landscape-fig*", "bridge-fig1"])
-    ['bridge-fig1', 'landscape-fig1', 'landscape-fig2', 'landscape-fig3', 'landscape-fig4', 'landscape-fig8']
-    """
+    """The names that ``all``, patterns and names mean, each once, in the order of the list."""
     chosen: set[str] = set()
     for word in words:
         fitting = [name for name in REPRODUCTIONS if word == ALL or fnmatchcase(name, word)]
-        if not fitting and is_batch([word]):
-            raise UserError(f"no reproduction fits '{word}': `innerloop reproduce ls` lists them.")
         if not fitting:
+            if is_batch([word]):
+                raise UserError(f"no reproduction fits '{word}': `innerloop reproduce ls` lists them.")
             check(word)
         chosen.update(fitting)
     return [name for name in REPRODUCTIONS if name in chosen]
@@ -129,33 +119,26 @@ def carry_out_batch(batch: Path, argv: list[str] | None, say: Say) -> Result:
             say(f"{place} at {scale}: {REPRODUCTIONS[name]}")
             run = _begin(name, scale, argv, folder)
             where = run.relative_to(folder).as_posix()
-            entries.append({"name": name, "run": where, "crashed": False, "made_by": made_by(name)})
+            entry = {"name": name, "run": where, "crashed": False, "made_by": made_by(name)}
+            entries.append(entry)
             try:
-                _carry_out_member(entries[-1], run, scale, say)
+                result = _carry_on(run, name, scale, say)
+                entry |= {**{key: result[key] for key in KEPT}, "status": "finished"}
+            except UserError as error:
+                entry |= {"status": "failed", "reason": str(error)}
+            except Exception as error:
+                say(traceback.format_exc())
+                entry |= {"status": "failed", "reason": f"{type(error).__name__}: {error}", "crashed": True}
             except BaseException:
+                entry |= {"status": "interrupted", "reason": "interrupted"}
                 update_manifest(batch, status="interrupted")
                 raise
             finally:
                 write_json_atomic(batch / "result.json", {"scale": scale, "reproductions": entries})
-            say(f"{place}: {sentence(entries[-1])}")
+            say(f"{place}: {sentence(entry)}")
     write_json_atomic(batch / "result.json", {"scale": scale, "reproductions": entries})
     update_manifest(batch, status="finished")
     return {**summary(scale, entries, folder), "run": str(batch)}
-
-
-def _carry_out_member(entry: Result, run: Path, scale: str, say: Say) -> None:
-    """Redoes one of them; its entry says how it ended, whatever happens."""
-    try:
-        result = _carry_on(run, entry["name"], scale, say)
-        entry |= {**{key: result[key] for key in KEPT}, "status": "finished"}
-    except UserError as error:
-        entry |= {"status": "failed", "reason": str(error)}
-    except Exception as error:
-        say(traceback.format_exc())
-        entry |= {"status": "failed", "reason": f"{type(error).__name__}: {error}", "crashed": True}
-    except BaseException:
-        entry |= {"status": "interrupted", "reason": "interrupted"}
-        raise
 
 
 def _entries(batch: Path) -> list[Result]:
@@ -170,28 +153,29 @@ def _is_kept(entry: Result, folder: Path) -> bool:
     return finished and entry.get("made_by") == made_by(entry["name"])
 
 
-def sentence(entry: Result) -> str:
-    """How one of them ended, in one line.
+def counted(rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """How many of them hold, and how many are as recorded."""
+    return sum(bool(row["holds"]) for row in rows), sum(bool(row["ok"]) for row in rows)
 
-    >>> sentence({"status": "finished", "rows": [{"holds": False, "ok": True}], "seconds": 2.0})
-    '0 of 1 hold, 1 of 1 as recorded, 2.0 s'
-    """
+
+def sentence(entry: Result) -> str:
+    """How one of them ended, in one line."""
     if entry["status"] != "finished":
         return f"{entry['status']}: {entry['reason']}"
-    rows = entry["rows"]
-    hold, recorded = (sum(bool(row[key]) for row in rows) for key in ("holds", "ok"))
-    return f"{hold} of {len(rows)} hold, {recorded} of {len(rows)} as recorded, {entry['seconds']:.1f} s"
+    (hold, recorded), n = counted(entry["rows"]), len(entry["rows"])
+    return f"{hold} of {n} hold, {recorded} of {n} as recorded, {entry['seconds']:.1f} s"
 
 
 def summary(scale: str, entries: list[Result], folder: Path) -> Result:
     """All of them counted together."""
     rows = [row for entry in entries for row in entry.get("rows", [])]
+    hold, recorded = counted(rows)
     return {
         "scale": scale,
         "reproductions": [{**entry, "run": str(folder / entry["run"])} for entry in entries],
         "statements": len(rows),
-        "hold": sum(bool(row["holds"]) for row in rows),
-        "as_recorded": sum(bool(row["ok"]) for row in rows),
+        "hold": hold,
+        "as_recorded": recorded,
         "failed": [entry["name"] for entry in entries if entry["status"] != "finished"],
         "seconds": sum(entry.get("seconds", 0.0) for entry in entries),
     }

@@ -17,7 +17,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.learners import erm, multitask
 from innerloop.learners.objectives.multitask import head_scale, released_rows
 from innerloop.nets import Network, conv4, from_module, mlp, resnet12
-from innerloop.nets.last_layer import with_last_layer
+from innerloop.nets.network import with_last_layer
 from innerloop.testing import check_network, check_objective
 from innerloop.testing.closeness import FINITE_DIFFERENCE, assert_close, assert_trees_close
 from innerloop.training import Plan, meta_gradient

@@ -33,8 +33,8 @@ from innerloop.nets.antisymmetric import antisymmetric
 from innerloop.nets.cells.network import cell_network
 from innerloop.nets.convolutional import convnet, r2d2_conv
 from innerloop.nets.efficientnet_lite import efficientnet_lite
-from innerloop.nets.last_layer import with_last_layer
 from innerloop.nets.module import whole_module
+from innerloop.nets.network import with_last_layer
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.nets.residual import residual_mlp, wide_network
 from innerloop.tasks import FAMILIES, Sampler, make_sampler

@@ -23,9 +23,8 @@ from innerloop.learners.objectives.mixed_precision import in_bfloat16
 from innerloop.learners.objectives.multitask import multitask
 from innerloop.learners.objectives.reptile import reptile
 from innerloop.learners.table import needs_labels, uses_head
-from innerloop.nets.last_layer import with_last_layer
 from innerloop.nets.mlp import mlp
-from innerloop.nets.network import Network
+from innerloop.nets.network import Network, with_last_layer
 
 
 class Model(NamedTuple):

@@ -9,12 +9,12 @@ from innerloop.core.lazy import lazy
 if TYPE_CHECKING:
     from innerloop.kernels import analytic as analytic
     from innerloop.kernels.analytic.networks import analytic_kernel as analytic_kernel
+    from innerloop.kernels.analytic.networks import blockwise as blockwise
     from innerloop.kernels.analytic.networks import conv_kernel as conv_kernel
     from innerloop.kernels.analytic.networks import mlp_kernel as mlp_kernel
     from innerloop.kernels.analytic.networks import network_kernel as network_kernel
     from innerloop.kernels.analytic.networks import residual_kernel as residual_kernel
     from innerloop.kernels.analytic.networks import tabulated as tabulated
-    from innerloop.kernels.blockwise import blockwise as blockwise
     from innerloop.kernels.empirical.exact import exact_metantk as exact_metantk
     from innerloop.kernels.empirical.kernel import empirical_kernel as empirical_kernel
     from innerloop.kernels.empirical.kernel import empirical_nngp as empirical_nngp
@@ -35,9 +35,8 @@ else:
         __name__,
         {
             "innerloop.kernels.analytic.networks": (
-                "analytic_kernel conv_kernel mlp_kernel network_kernel residual_kernel tabulated"
+                "analytic_kernel blockwise conv_kernel mlp_kernel network_kernel residual_kernel tabulated"
             ),
-            "innerloop.kernels.blockwise": "blockwise",
             "innerloop.kernels.empirical.exact": "exact_metantk",
             "innerloop.kernels.empirical.kernel": "empirical_kernel empirical_nngp empirical_ntk",
             "innerloop.kernels.meta.descent": "Descent",

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from innerloop.nets.efficientnet_lite import efficientnet_lite as efficientnet_lite
     from innerloop.nets.factory import BACKBONES as BACKBONES
     from innerloop.nets.factory import backbone as backbone
-    from innerloop.nets.last_layer import with_last_layer as with_last_layer
     from innerloop.nets.mlp import mlp as mlp
     from innerloop.nets.module import from_module as from_module
     from innerloop.nets.network import Network as Network
     from innerloop.nets.network import apply as apply
+    from innerloop.nets.network import with_last_layer as with_last_layer
     from innerloop.nets.neurons import logistic_model as logistic_model
     from innerloop.nets.neurons import neurons as neurons
     from innerloop.nets.noise import with_noise as with_noise
@@ -38,10 +38,9 @@ else:
             "innerloop.nets.convolutional": "conv4 convnet r2d2_conv",
             "innerloop.nets.efficientnet_lite": "efficientnet_lite",
             "innerloop.nets.factory": "BACKBONES backbone",
-            "innerloop.nets.last_layer": "with_last_layer",
             "innerloop.nets.mlp": "mlp",
             "innerloop.nets.module": "from_module",
-            "innerloop.nets.network": "Network apply",
+            "innerloop.nets.network": "Network apply with_last_layer",
             "innerloop.nets.neurons": "logistic_model neurons",
             "innerloop.nets.noise": "with_noise without_noise",
             "innerloop.nets.norms": "NORM_POLICIES",

@@ -10,7 +10,7 @@ from innerloop.core.statistics import Interval
 from innerloop.learners import anil
 from innerloop.learners.online import online_anil, online_buffers
 from innerloop.nets import conv4
-from innerloop.nets.last_layer import with_last_layer
+from innerloop.nets.network import with_last_layer
 from innerloop.testing.closeness import assert_close
 from innerloop.theory.rate.estimate import RateRange
 from innerloop_studies.papers.adaptlr import fig3 as adaptlr_fig3

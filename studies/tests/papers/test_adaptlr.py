@@ -150,9 +150,8 @@ def test_panels_draw_lines_bands_marks_and_spans() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["a", "m"]
 
 
-def test_the_benchmark_counts_and_agrees() -> None:
+def test_both_sides_of_the_benchmark_agree() -> None:
     formed = bench_rate.WORKER.formed(1)
     assert formed["difference"] < bench_rate.AGREE
-    assert bench_rate.flops(2) == 2 * bench_rate.flops(1)
     streamed = bench_rate.WORKER.streamed(20)
     assert streamed["rate"] == pytest.approx(50 / (2 * 2000), rel=0.1)  # isotropic, d ≫ K: about K/(2d)

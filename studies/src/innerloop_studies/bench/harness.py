@@ -112,15 +112,10 @@ class Timing(NamedTuple):
         return self.peak_mb - self.empty_mb
 
 
-def on_threads(name: str, spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
-    """The same side once per thread count, such as ``ours@1``; on one thread and on all if none are given."""
-    given = sorted({1, available_cores()}) if counts is None else counts
-    return [Side(f"{name}@{n}", {**spec, "threads": n}) for n in given]
-
-
-def each_on_threads(names: Iterable[str], spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
-    """Several sides, each once per thread count; ``side`` of the specification is the name."""
-    return [side for name in names for side in on_threads(name, {**spec, "side": name}, counts)]
+def on_threads(names: Iterable[str], spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
+    """Sides once per thread count, such as ``ours@1``; on one thread and on all if none are given."""
+    given = sorted({1, available_cores()}) if counts is None else counts  # ``side`` is the name if not said
+    return [Side(f"{name}@{n}", {"side": name, **spec, "threads": n}) for name in names for n in given]
 
 
 def better(timings: dict[str, Timing], start: str) -> Timing:

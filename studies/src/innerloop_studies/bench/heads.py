@@ -64,13 +64,8 @@ def build(spec: Spec) -> Callable[[], Any]:
     from innerloop import solvers
 
     torch.set_num_threads(1)
-    heads: dict[str, Callable[..., Any]] = {
-        "logistic": solvers.logistic,
-        "svm": solvers.linear_svm,
-        "svc": solvers.svc,
-        "crammer-singer": solvers.crammer_singer,
-    }
-    fit, features, labels = heads[head], torch.from_numpy(x), torch.from_numpy(y)
+    fit = getattr(solvers, {"svm": "linear_svm", "crammer-singer": "crammer_singer"}.get(head, str(head)))
+    features, labels = torch.from_numpy(x), torch.from_numpy(y)
     return lambda: fit(features, labels, WAYS, C=C[head], threads=spec["threads"])
 
 
@@ -143,7 +138,7 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
         side
         for who in ("ours", WITHOUT_TORCH)
         for dtype in DTYPES
-        for side in harness.on_threads(f"{who} {dtype}", {**base, "side": who, "dtype": dtype})
+        for side in harness.on_threads([f"{who} {dtype}"], {**base, "side": who, "dtype": dtype})
     ]
     scale = harness.peers_times(sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED))
     with harness.started(sides, __name__, say) as both:

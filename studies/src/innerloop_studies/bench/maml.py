@@ -197,10 +197,10 @@ def run_cases(
     threads = [1] if quick else sorted({1, int(machine["cores"])})
     for steps, ways in cases:
         base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
-        sides = harness.each_on_threads(peers, base, threads)
+        sides = harness.on_threads(peers, base, threads)
         for way in ways:
             spec = {**base, "side": "ours", **way.plan}
-            sides += harness.on_threads(way.name, spec, way.threads or threads)
+            sides += harness.on_threads([way.name], spec, way.threads or threads)
         off = None
         if exact is not None:
             precise = [side._replace(spec={**side.spec, **exact, "dtype": "float64"}) for side in sides]

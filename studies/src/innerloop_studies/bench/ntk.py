@@ -69,7 +69,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     rows = []
     for name in CASES:
         base = {"case": name, "sizes": sizes or {}, "method": "layerwise"}
-        sides = harness.each_on_threads(("ours", PEER), base)
+        sides = harness.on_threads(("ours", PEER), base)
         with harness.started(sides, __name__, say) as both:
             off = harness.disagreement(both.results, f"{PEER}@1")
             measured = both.measured(quick, (3, 0.2), (7, 0.5))

@@ -123,7 +123,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
             Side(f"ours, {which}", {**ours, "side": which, "folder": f"{folder}/{which}"})
             for which in AT_LEAST
         ]
-        sides += harness.each_on_threads(["script"], base)
+        sides += harness.on_threads(["script"], base)
         with harness.started(sides, __name__, say) as all_sides:
             off = harness.disagreement(all_sides.results, "script@1", what="features")
             measured = all_sides.measured(quick, (2, 0.1), (3, 1.0), warm=1)
@@ -216,7 +216,7 @@ def episodes_case(
         spec |= {"features": f"{folder}/features.npy", "drawn": f"{folder}/drawn.npz"}
         np.save(spec["features"], features)
         write_episodes(labels, sizes, Path(spec["drawn"]))
-        sides = harness.each_on_threads(("ours", WITHOUT_TORCH), spec)
+        sides = harness.on_threads(("ours", WITHOUT_TORCH), spec)
         scale = harness.peers_times(sizes["episodes"] / sizes["looped"])
         with harness.started(sides, __name__, say) as both:
             off = accuracy_gap(both.results, sizes["looped"])

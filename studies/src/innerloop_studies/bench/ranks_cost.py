@@ -88,18 +88,14 @@ def fitted(exchanges: Sequence[Exchange]) -> Link:
 def task_and_fixed(seconds: dict[int, float]) -> tuple[float, float]:
     """Seconds of a task, and what does not depend on their number: the line nearest to what is given."""
     tasks, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
-    centred = tasks - tasks.mean()
-    slope = float(centred @ times / (centred @ centred))
-    return slope, float(times.mean() - slope * tasks.mean())
+    slope, rest = np.polyfit(tasks, times, 1)
+    return float(slope), float(rest)
 
 
 # ---- in numbers and in a picture: measured on this machine, extrapolated to hundreds of ranks ----
 
 HERE = "as between processes here"
-LINKS = {
-    "10 Gbit/s Ethernet": Link(30e-6, 1.1e9),
-    "100 Gbit/s, low latency": Link(5e-6, 10e9),
-}
+LINKS = {"10 Gbit/s Ethernet": Link(30e-6, 1.1e9), "100 Gbit/s, low latency": Link(5e-6, 10e9)}
 """Assumed, not measured: what arrives through the sockets of such a network."""
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

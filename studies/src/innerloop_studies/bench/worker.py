@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict
 
+from innerloop.core.resources import available_cores, keep_freed_memory, process_fields
+
 Spec = dict[str, Any]  # what a side's process is told to build; every benchmark has keys of its own
 Answer = dict[str, Any]  # what a child process answers
 QUIET = 0.1  # cores that others may keep busy while we measure
@@ -67,8 +69,7 @@ def busy_seconds() -> float | None:
 
 def used_seconds(pid: int) -> float:
     """Processor seconds of one process and of those that it has waited for (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, (process_fields(pid) or [])[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 class Bystanders:
@@ -140,16 +141,6 @@ def worker_pids() -> list[int]:
     return [os.getpid(), *(process.pid or 0 for process in multiprocessing.active_children())]
 
 
-def keep_freed_memory() -> None:
-    """Lets all sides alike keep the memory they free."""
-    import torch
-
-    # glibc returns it at once until it has seen one large block freed. Getting the pages back costs a fifth
-    # of the time of a convolutional step on some machines, and at random: ratios would blur
-    block = torch.empty(32 * 2**20 - 2**16, dtype=torch.uint8)  # never touched, so it takes no memory
-    del block
-
-
 # ---- the child ----
 
 
@@ -196,7 +187,7 @@ class Worker:
     def prepare(self, spec: Spec) -> None:
         """What is done before a side is built."""
         if spec["side"] != WITHOUT_TORCH:
-            keep_freed_memory()
+            keep_freed_memory()  # all alike: getting pages back costs a fifth of a step, and at random
 
     def remarks(self, outcome: Any) -> Answer:  # noqa: ARG002
         """What the answer says of the first call beside its time."""
@@ -224,7 +215,6 @@ class Worker:
         """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
         import torch
 
-        from innerloop.core.resources import available_cores
         from innerloop.training.execution.probes import bfloat16_works, compiler_works
 
         cores = available_cores()

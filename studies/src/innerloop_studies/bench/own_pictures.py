@@ -167,7 +167,7 @@ def ours(features: Array, spec: Spec) -> Callable[[], Any]:
     return lambda: evaluate_features(lambda rows: values[rows], source, protocol, plan=plan).scores
 
 
-def labelled(labels: Sequence[str]) -> Any:
+def labelled(labels: Sequence[str] | Array) -> Any:
     """A source of pictures whose pixels nobody looks at: only which row is of which class."""
     from innerloop.data.source import ImageSource, NumberedFiles
 
@@ -278,24 +278,15 @@ def command_case(files: Sequence[Path], quick: bool, what: str) -> Comparison:
         outcomes = [once(examples, new, truth) for _ in range(1 if quick else 3)]
         others = busy(watch.cores())
     seconds = statistics.median(took for took, _ in outcomes)
-    notes = [
-        f"{what}; {100 * outcomes[0][1]:.0f} % of the labels are right",
-        "a new process with no features kept; the system may have its files in memory",
-        *others,
-    ]
-    return {
-        "case": f"{learnt} examples and {len(truth)} new pictures to labels, the whole command",
-        "peer": f"promised {LIMIT:.0f} s",
-        "ours_ms": 1e3 * seconds,
-        "peer_ms": 1e3 * LIMIT,
-        "ratio": LIMIT / seconds,
-        "ours_mb": None,
-        "peer_mb": None,
-        "threads": f"{available_cores()} / -",
-        "repeats": len(outcomes),
-        "at_least": 1.0,
-        "notes": "; ".join(notes),
-    }
+    right = f"{what}; {100 * outcomes[0][1]:.0f} % of the labels are right"
+    kept = "a new process with no features kept; the system may have its files in memory"
+    case = f"{learnt} examples and {len(truth)} new pictures to labels, the whole command"
+    times = {"ours_ms": 1e3 * seconds, "peer_ms": 1e3 * LIMIT, "ratio": LIMIT / seconds}
+    measured = {**times, "ours_mb": None, "peer_mb": None, "at_least": 1.0}
+    threads, notes = f"{available_cores()} / -", "; ".join([right, kept, *others])
+    return harness.single_row(
+        case, f"promised {LIMIT:.0f} s", measured, notes, threads=threads, repeats=len(outcomes)
+    )
 
 
 def build(spec: Spec) -> Callable[[], Any]:

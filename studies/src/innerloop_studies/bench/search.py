@@ -252,14 +252,8 @@ def glyphs(say: Say) -> Comparison:
 
 def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Comparison:
     say(f"{case}: {seconds / 60:.1f} minutes; {notes}")
-    return {
-        "case": case,
-        "peer": f"promised: under {minutes:g} minutes",
-        "ours_ms": seconds * 1e3,
-        "threads": str(available_cores()),
-        "repeats": 1,
-        "notes": notes,
-    }
+    peer, threads = f"promised: under {minutes:g} minutes", str(available_cores())
+    return harness.single_row(case, peer, {"ours_ms": seconds * 1e3}, notes, threads=threads)
 
 
 def robust_seconds(sizes: dict[str, int], quick: bool) -> tuple[float, str]:

@@ -35,7 +35,6 @@ def case_line(case: dict[str, Any]) -> Sequence[str]:
     """A case as the cells of a table; what was not measured is empty."""
     ratio, share = case.get("ratio"), case.get("sgemm_share")
     memory = [value for key in ("ours_mb", "peer_mb") if (value := case.get(key)) is not None]
-    notes = case.get("notes") or ""
     return (
         case["case"],
         str(case.get("peer") or ""),
@@ -45,7 +44,7 @@ def case_line(case: dict[str, Any]) -> Sequence[str]:
         aim_of(case),
         f"{100 * share:.0f} %" if share is not None else "",
         " / ".join(f"{value:,.0f}" for value in memory) + " MB" if memory else "",
-        notes if isinstance(notes, str) else "; ".join(notes),
+        case.get("notes") or "",
     )
 
 

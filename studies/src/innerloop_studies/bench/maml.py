@@ -101,16 +101,14 @@ def workload(spec: Spec) -> Workload:
 def build(spec: Spec) -> Callable[[], Params]:
     """The side that ``spec`` asks for: takes the meta-gradient once, and returns it by parameter name."""
     work = workload(spec)
-    if spec["side"] == "ours":
-        return ours(work, spec)
-    torch.set_num_threads(spec["threads"])
-    peer = maml_peers.plain_loop if spec["side"] == PLAIN else partial(maml_peers.by_library, spec["side"])
-    loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
-    return peer(work.kind, loss, work.params, work.lr, work.steps, tuple(work.batch[:4]))
-
-
-def ours(work: Workload, spec: Spec) -> Callable[[], Params]:
-    """The public way: a learner, an objective and a plan; of ``ranks``, which have met, each calls this."""
+    if spec["side"] != "ours":
+        torch.set_num_threads(spec["threads"])
+        loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
+        given = loss, work.params, work.lr, work.steps, tuple(work.batch[:4])
+        if spec["side"] == PLAIN:
+            return partial(maml_peers.meta_gradient, maml_peers.FORWARDS[work.kind], *given)
+        return maml_peers.by_library(spec["side"], work.kind, *given)
+    # the public way: a learner, an objective and a plan; of ``ranks``, which have met, each calls this
     options = {"compile": spec.get("compile", "off"), "ranks": spec.get("ranks", 1)}
     plan = Plan(spec["mode"], spec["threads"], **options)
     torch.set_num_threads(plan.intra_op)

@@ -149,12 +149,8 @@ def model(case: StepTimings, link: Link, fixed: float) -> dict[str, Any]:
     spread = case.share.waited_s / MEDIAN_GAP / math.sqrt(TASKS // COUNT)
     step = Step(task, max(0.0, rest) + fixed, spread, 4.0 * case.numbers)
     two = next(row for row in case.rows if row["case"].endswith(TWO))
-    return {
-        "step": step._asdict(),
-        "link": link._asdict(),
-        "measured_speed_up": {1: 1.0, COUNT: two["ratio"]},
-        "extrapolated": ranks_cost.extrapolated(step, link),
-    }
+    seen, far = {1: 1.0, COUNT: two["ratio"]}, ranks_cost.extrapolated(step, link)
+    return {"step": step._asdict(), "link": link._asdict(), "measured_speed_up": seen, "extrapolated": far}
 
 
 def figure(result: Report) -> Figure:

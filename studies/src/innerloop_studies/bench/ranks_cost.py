@@ -125,20 +125,11 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
     for way in ways(here):
         for cores in (count for count in RANKS if count % way.cores == 0):
             for tasks, grows in [*((tasks, False) for tasks in BATCHES), (PER_CORE * cores, True)]:
-                given = (step, way.link, tasks, cores // way.cores, way.cores)
-                rows.append(
-                    {
-                        "way": way.name,
-                        "cores": cores,
-                        "ranks": cores // way.cores,
-                        "tasks": tasks,
-                        "grows": grows,
-                        "ms": 1e3 * step_seconds(*given),
-                        "all_reduce_ms": 1e3 * all_reduce_seconds(given[3], step.size, way.link),
-                        "speed_up": speed_up(*given),
-                        "efficiency": efficiency(*given),
-                    }
-                )
+                ranks = cores // way.cores
+                row = {"way": way.name, "cores": cores, "ranks": ranks, "tasks": tasks, "grows": grows}
+                given, ring = (step, way.link, tasks, ranks, way.cores), (ranks, step.size, way.link)
+                row |= {"ms": 1e3 * step_seconds(*given), "all_reduce_ms": 1e3 * all_reduce_seconds(*ring)}
+                rows.append(row | {"speed_up": speed_up(*given), "efficiency": efficiency(*given)})
     return rows
 
 

@@ -128,11 +128,8 @@ def functional(
 def build(spec: Spec) -> tuple[Step, str]:
     """The side that ``spec`` asks for, and a remark on how it runs."""
     torch.set_num_threads(spec["threads"])
-    widths, samples, draw = (
-        spec.get("widths", WIDTHS),
-        spec.get("samples", 64),
-        torch.Generator().manual_seed(1),
-    )
+    widths, samples = spec.get("widths", WIDTHS), spec.get("samples", 64)
+    draw = torch.Generator().manual_seed(1)
     x = torch.randn(samples, 3, 32, 32, generator=draw)  # noise: speed does not depend on what pictures show
     y = torch.randint(CLASSES, (samples,), generator=draw)
     network = resnet12(3, 32, CLASSES, widths=widths, norm="running")

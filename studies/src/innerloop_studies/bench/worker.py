@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import time
+import timeit
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -42,12 +43,8 @@ def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
 
     torch.set_num_threads(threads)
     a, b, out = (torch.randn(size, size) for _ in range(3))
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        torch.mm(a, b, out=out)
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best / 1e9
+    seconds = timeit.repeat(lambda: torch.mm(a, b, out=out), repeat=repeats, number=1)
+    return 2 * size**3 / min(seconds) / 1e9
 
 
 def cpu_name() -> str:
@@ -170,7 +167,8 @@ class Worker:
     def setup(self, spec: Spec, result: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes what it computed to a file."""
         assert self.build is not None
-        self.prepare(spec)
+        if spec["side"] != WITHOUT_TORCH:
+            keep_freed_memory()  # all alike: getting pages back costs a fifth of a step, and at random
         if small := self.small(spec):
             self.build({**spec, **small})()
         self.call, self.empty_mb = self.build(spec), peak_mb()
@@ -183,11 +181,6 @@ class Worker:
 
             np.save(result, self.array(outcome))
         return {"first_call_s": took, **self.remarks(outcome)}
-
-    def prepare(self, spec: Spec) -> None:
-        """What is done before a side is built."""
-        if spec["side"] != WITHOUT_TORCH:
-            keep_freed_memory()  # all alike: getting pages back costs a fifth of a step, and at random
 
     def remarks(self, outcome: Any) -> Answer:  # noqa: ARG002
         """What the answer says of the first call beside its time."""

@@ -19,7 +19,8 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,29 +59,21 @@ def tiny_imagenet(file: Path, classes: int, each: int) -> PictureSet:
     return PictureSet("Tiny-ImageNet (64×64 photographs)", pictures, len(set(of)))
 
 
-def omniglot(file: Path, classes: int, each: int) -> PictureSet:
-    """Characters of Vinyals' test classes, dark on white as they are drawn."""
+def drawings(title: str, of_class: int, file: Path, classes: int, each: int) -> PictureSet:
+    """Drawings of 28×28, dark on white as they are drawn; of Omniglot, those of Vinyals' test classes."""
     with np.load(file) as table:
-        images, test = table["images"], table["vinyals_test"]
-    chosen = np.asarray(test)[evenly(len(test), classes)]
-    drawings = 255 - images.reshape(-1, 20, 28, 28)[chosen][:, :each]
-    return PictureSet("Omniglot (28×28 characters)", list(drawings.reshape(-1, 28, 28)), len(chosen))
+        images = table["images"].reshape(-1, of_class, 28, 28)
+        there = table["vinyals_test"] if "vinyals_test" in table else np.arange(len(images))
+    chosen = there[np.linspace(0, len(there) - 1, min(classes, len(there))).astype(int)]
+    pictures = 255 - images[chosen][:, :each]
+    return PictureSet(title, list(pictures.reshape(-1, 28, 28)), len(pictures))
 
 
-def quick_draw(file: Path, classes: int, each: int) -> PictureSet:
-    """Drawings of Quick Draw, dark on white."""
-    with np.load(file) as table:
-        images = table["images"].reshape(-1, 100, 28, 28)
-    drawings = 255 - images[evenly(len(images), classes)][:, :each]
-    return PictureSet("Quick Draw (28×28 drawings)", list(drawings.reshape(-1, 28, 28)), len(drawings))
-
-
-SETS = {REAL: tiny_imagenet, "omniglot_28.npz": omniglot, "quickdraw_28.npz": quick_draw}
-
-
-def evenly(there: int, wanted: int) -> Array:
-    """So many places at even distances."""
-    return np.linspace(0, there - 1, min(wanted, there)).astype(int)
+SETS: dict[str, Callable[[Path, int, int], PictureSet]] = {
+    REAL: tiny_imagenet,
+    "omniglot_28.npz": partial(drawings, "Omniglot (28×28 characters)", 20),
+    "quickdraw_28.npz": partial(drawings, "Quick Draw (28×28 drawings)", 100),
+}
 
 
 def one_task(features: Array, of: Array, size: Kind, draw: np.random.Generator) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -322,7 +322,7 @@ def adopt_evaluation(
     known = LINES["evaluations"]
     if name not in known:
         raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(known)}.")
-    runs = [first_evaluation(folder / run, timed=timed) for run in result.get("runs") or [result["run"]]]
+    runs = [first_evaluation(folder / run, timed) for run in result.get("runs") or [result["run"]]]
     versions = runs[0]["versions"]
     content = {"name": name, "command": known[name], "runs": runs, "machine": runs[0]["machine"]}
     content["made_by"] = {"version": VERSIONS.get(name, 1), "torch": (versions or {}).get("torch")}
@@ -331,28 +331,23 @@ def adopt_evaluation(
     return keep("evaluations", name, content)
 
 
-def first_evaluation(run: Path, *, timed: bool = True) -> dict[str, Any]:
+def first_evaluation(run: Path, timed: bool) -> dict[str, Any]:
     """The first evaluation of a run, with which training ends, without the scores of single tasks."""
     manifest = read_manifest(run)
     files = [json.loads(file.read_text(encoding="utf-8")) for file in (run / "eval").glob("*.json")]
     about = {key: manifest.get(key) for key in ("versions", "started", "ended")}
-    about |= training_course(read_metrics(run / "metrics.jsonl"))
-    about |= {"seconds": elapsed(manifest) if timed else None, "machine": machine_of(manifest)}
-    return summary_of(min(files, key=lambda one: one["time"])) | about
-
-
-def training_course(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The course of a training: validations, and what its learner reported with the last line."""
     validated: dict[int, dict[str, Any]] = {}
-    reported: dict[str, float] = {}
-    for line in metrics:
+    reported: dict[str, float] = {}  # what the learner said with the last line
+    for line in read_metrics(run / "metrics.jsonl"):
         if "validation" in line:
             mean, ci95 = line["validation"], line["ci95"]
             validated[line["step"]] = {"step": line["step"], "mean": mean, "ci95": ci95}
         named = {key.removeprefix(LEARNER): line[key] for key in line if key.startswith(LEARNER)}
         reported = named or reported
     course = {"validations": thin(list(validated.values())), "reported": reported}
-    return {key: value for key, value in course.items() if value}
+    about |= {key: value for key, value in course.items() if value}
+    about |= {"seconds": elapsed(manifest) if timed else None, "machine": machine_of(manifest)}
+    return summary_of(min(files, key=lambda one: one["time"])) | about
 
 
 def thin(course: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

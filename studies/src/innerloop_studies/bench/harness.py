@@ -21,7 +21,7 @@ import numpy as np
 
 from innerloop.core.child_processes import python_command
 from innerloop.core.resources import available_cores
-from innerloop_studies.bench.worker import QUIET, Answer, Bystanders, Machine, Spec, wait_for_quiet
+from innerloop_studies.bench.worker import QUIET, Answer, Bystanders, Spec, wait_for_quiet
 
 Say = Callable[[str], None]
 Array = np.ndarray[Any, Any]
@@ -61,7 +61,7 @@ class Report(TypedDict, total=False):
 
     name: str
     cases: Required[list[Comparison]]
-    machine: Required[Machine]
+    machine: Required[Answer]
     growth: dict[str, Any]
     exchanges: list[dict[str, float]]
     models: dict[str, Any]
@@ -345,8 +345,8 @@ def disagreement(
     return max(off.values())
 
 
-def machine(quick: bool = False) -> Machine:
+def machine(quick: bool = False) -> Answer:
     """Limits of this machine, measured in a process of its own, in a quiet moment if one comes."""
     with Child("the machine's limits", "innerloop_studies.bench.worker") as child:
         wait_for_quiet(time.monotonic() + (0.0 if quick else PATIENCE))
-        return cast(Machine, child.ask("machine"))
+        return child.ask("machine")

@@ -24,7 +24,7 @@ from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.bench import harness, maml_peers
 from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, better
-from innerloop_studies.bench.worker import Answer, Machine, Spec, Worker, flat, peak_mb
+from innerloop_studies.bench.worker import Answer, Spec, Worker, flat, peak_mb
 
 PLAIN = "plain-loop"
 
@@ -226,7 +226,7 @@ def table(
     measured: Measured,
     off: float,
     peers: Sequence[str],
-    machine: Machine,
+    machine: Answer,
     flops: float,
     prefix: str = "",
 ) -> list[Comparison]:

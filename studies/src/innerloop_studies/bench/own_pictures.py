@@ -87,7 +87,7 @@ def features_side(spec: Spec) -> Callable[[], Any]:
 
         torch.set_num_threads(spec["threads"])
         return script({**backbone.params, **backbone.buffers}, files)
-    folder = Path(spec["folder"])
+    folder = Path(spec["folder"], spec["side"])
 
     def call() -> Any:
         if spec["side"] == "first":
@@ -118,11 +118,8 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     weights, rows = "published" if is_installed(NAME) else "drawn", []
     with picture_files(count) as (files, what), tempfile.TemporaryDirectory() as folder:
         base = {"files": [str(file) for file in files], "weights": weights}
-        ours = {**base, "threads": available_cores()}
-        sides = [
-            Side(f"ours, {which}", {**ours, "side": which, "folder": f"{folder}/{which}"})
-            for which in AT_LEAST
-        ]
+        ours = {**base, "threads": available_cores(), "folder": folder}
+        sides = [Side(f"ours, {which}", {**ours, "side": which}) for which in AT_LEAST]
         sides += harness.on_threads(["script"], base)
         with harness.started(sides, __name__, say) as all_sides:
             off = harness.disagreement(all_sides.results, "script@1", what="features")

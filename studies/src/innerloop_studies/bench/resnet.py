@@ -245,11 +245,9 @@ def run(
         check_bfloat16()  # here, in one sentence, rather than in the process of a side
     cores, sizes = available_cores(), sizes or {}
     plain = {"side": "eager", "channels_last": False, **sizes}
-    sides = [
-        *harness.on_threads(["eager"], plain, [cores] if quick else None),
-        Side("eager, channels last", {**plain, "channels_last": True, "threads": cores}),
-        Side("ours", {"side": "ours", "precision": precision, "threads": cores, **sizes}),
-    ]
+    sides = harness.on_threads(["eager"], plain, [cores] if quick else None)
+    sides.append(Side("eager, channels last", {**plain, "channels_last": True, "threads": cores}))
+    sides.append(Side("ours", {"side": "ours", "precision": precision, "threads": cores, **sizes}))
     with harness.started(sides, __name__, say) as both:
         remark = str(both.answers["ours"]["remark"])
         say(f"ours in {remark}")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,21 +42,13 @@ VERSION = 1
 SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
 
 
-class ScorePart(NamedTuple):
-    """What is measured; threads of the peer (ours has one), 0 for all, and rounds, many and few."""
-
-    title: str
-    at_least: float
-    threads: tuple[int, ...]
-    rounds: tuple[int, int]
-
-
 PARTS = {
-    "kernel": ScorePart("one kernel of the supernet, 30 pictures", 2.0, (1,), (5, 2)),
-    "regions": ScorePart("linear regions of the thin supernet", 3.5, (1, 0), (3, 1)),
-    "regions, float32": ScorePart("linear regions of the thin supernet", 3.5, (1, 0), (7, 2)),
-    "round": ScorePart("a round of candidates, all cores", 6.0, (0,), (3, 1)),
+    "kernel": ("one kernel of the supernet, 30 pictures", 2.0, (1,), (5, 2)),
+    "regions": ("linear regions of the thin supernet", 3.5, (1, 0), (3, 1)),
+    "regions, float32": ("linear regions of the thin supernet", 3.5, (1, 0), (7, 2)),
+    "round": ("a round of candidates, all cores", 6.0, (0,), (3, 1)),
 }
+"""What is measured, what we promise, threads of the peer (ours has one; 0 for all), rounds, many and few."""
 PAIRS = {"regions": "half precision as released", "regions, float32": "float32"}
 """Precisions of peers that count regions."""
 
@@ -77,14 +69,14 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> Comparison:
     """Ours against the released manner."""
-    part, spec = PARTS[name], {"part": name, "sizes": sizes}
-    counts = sorted({count or available_cores() for count in part.threads})
+    (title, at_least, threads, rounds), spec = PARTS[name], {"part": name, "sizes": sizes}
+    counts = sorted({count or available_cores() for count in threads})
     sides = harness.on_threads(["ours"], spec, [1]) + harness.on_threads(["peer"], spec, counts)
     with harness.started(sides, __name__, say) as both:
         off = harness.disagreement(both.results, sides[-1].name)
         if name in PAIRS and off:
             raise RuntimeError(f"counts of regions differ by {off:.2g}")
-        many, few = ((rounds, 0.2) for rounds in part.rounds)
+        many, few = ((count, 0.2) for count in rounds)
         measured = both.measured(quick, few, many, warm=1)
     if name in PAIRS:
         about, notes = f"{sizes['crops']:,} crops", ["identical counts"]
@@ -98,7 +90,7 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
             f"{tried} candidates of the first round's 126, and the network they are compared with: measured "
             f"{tried} times as released and once by us, where a whole round has 126 candidates for that once"
         )
-    return measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, peer)
+    return measured.row(f"{title}, {about}", "peer", at_least, notes, peer)
 
 
 def _described(sizes: dict[str, int]) -> str:

@@ -11,7 +11,7 @@ import timeit
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from innerloop.core.resources import available_cores, keep_freed_memory, process_fields
 
@@ -23,18 +23,6 @@ WITHOUT_TORCH = "scikit-learn"
 
 
 # ---- the machine, and who else is using it ----
-
-
-class Machine(TypedDict):
-    """A machine, in the JSON of every benchmark."""
-
-    cpu: str
-    cores: int
-    torch: str
-    python: str
-    compiler: bool
-    bfloat16: bool
-    sgemm_gflops: dict[str, float]
 
 
 def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
@@ -204,7 +192,7 @@ class Worker:
         used = {"peak_mb": peak_with_workers_mb(), "empty_mb": self.empty_mb}
         return {"seconds": seconds, **used, "pids": worker_pids()}
 
-    def machine(self) -> Machine:
+    def machine(self) -> Answer:
         """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
         import torch
 

@@ -122,12 +122,12 @@ def _render(result: Result) -> None:
 
 
 def _render_several(result: Result) -> None:
+    from innerloop_studies.reproduce.runs import counted
+
     members, lines, remarks = result["reproductions"], [], []
     for one in members:
         rows = one.get("rows", [])
-        counts = [
-            f"{sum(row[key] for row in rows)} of {len(rows)}" if rows else "" for key in ("holds", "ok")
-        ]
+        counts = [f"{count} of {len(rows)}" if rows else "" for count in counted(rows)]
         took = f"{one['seconds']:.1f} s" if "seconds" in one else ""
         lines.append((one["name"], one["status"], *counts, took))
         remarks += [f"{one['name']}: {one['reason']}"] if one["status"] != "finished" else []

@@ -80,14 +80,11 @@ def measure(parts: Parts, tasks: Sequence[Task], penalty: float, steps: int, lr:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """As Markdown."""
-    lines = [
-        (
-            *(f"{row['penalty']:g}", f"{row['steps']} of {row['lr']:g}"),
-            *(" … ".join(f"{end:.2g}".replace("-", "−") for end in row[name]) for name in HEADING),
-            f"{100 * row['accuracy']:.0f} %",
-        )
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        ranges = (" … ".join(f"{end:.2g}".replace("-", "−") for end in row[name]) for name in HEADING)
+        asked = f"{row['penalty']:g}", f"{row['steps']} of {row['lr']:g}"
+        lines.append((*asked, *ranges, f"{100 * row['accuracy']:.0f} %"))
     return markdown(("λ", "inner steps", *HEADING.values(), "query accuracy"), lines)
 
 

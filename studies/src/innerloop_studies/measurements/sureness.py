@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 import innerloop as il
@@ -35,11 +34,11 @@ from innerloop.cli.output import say
 from innerloop.core.statistics import mean_interval
 from innerloop.evaluation import Protocol, evaluate_features
 from innerloop.tasks.episodes import Kind
+from innerloop_studies.bench.harness import Array
 from innerloop_studies.bench.own_pictures import REAL, labelled, photographs
 from innerloop_studies.recorded import interval
 from innerloop_studies.recorded import table as markdown
 
-Array = NDArray[Any]
 TASKS, SURE = 600, 200
 WAYS, SHOTS, QUERIES = 5, 5, 15
 

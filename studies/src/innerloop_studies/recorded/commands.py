@@ -32,6 +32,7 @@ NOT_AS_RECORDED = 3  # the exit code of a reproduction that found something else
 DATA = "INNERLOOP_TEST_DATA"
 PHOTOS, CLASSES, EACH = "photos/", 100, 40
 """The folder of photographs on which recipes for one's own pictures are judged, and how many it has."""
+SURENESS = f"python -m innerloop_studies.measurements.sureness ${DATA}"
 NOTES = Path("runs/.recorded")  # which version began what, below the root
 
 LINES: dict[str, dict[str, str]] = {
@@ -67,10 +68,8 @@ LINES: dict[str, dict[str, str]] = {
         ),
     },
     "measurements": {
-        "sureness": f"python -m innerloop_studies.measurements.sureness ${DATA}",
-        "sureness-many-queries": (
-            f"python -m innerloop_studies.measurements.sureness ${DATA} --each 60 --queries 55"
-        ),
+        "sureness": SURENESS,
+        "sureness-many-queries": f"{SURENESS} --each 60 --queries 55",
         "proximal": "python -m innerloop_studies.measurements.proximal",
     },
     "printed": {"advise-glyphs": "innerloop advise glyphs budget=60s"},

@@ -22,11 +22,8 @@ HEAD = (
 
 def cases(name: str, *patterns: str) -> str:
     """Every case of a benchmark, or those that fit a pattern."""
-    rows = [
-        case_line(case)
-        for case in required("benchmarks", name)["cases"]
-        if not patterns or any(fnmatchcase(case["case"], pattern) for pattern in patterns)
-    ]
+    every = required("benchmarks", name)["cases"]
+    rows = [case_line(one) for one in every if any(fnmatchcase(one["case"], p) for p in patterns or ["*"])]
     used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
     return table([HEAD[i] for i in used], [[row[i] for i in used] for row in rows])
 

@@ -221,7 +221,7 @@ def test_words_within_a_line_are_filled_like_blocks(monkeypatch):
 def test_a_benchmark_becomes_a_table_and_words(empty):
     where = {"cpu": "Z80", "cores": 1, "torch": "2.13.0+cpu", "sgemm_gflops": {"1": 90.2}}
     case = {"case": "a, b", "peer": "p", "ours_ms": 2.0, "peer_ms": 3000.0, "ratio": 1.5, "at_least": 2.0}
-    case |= {"ours_mb": 30.0, "peer_mb": 20.0, "notes": ["one", "two"]}
+    case |= {"ours_mb": 30.0, "peer_mb": 20.0, "notes": "one; two"}
     other = {"case": "c", "peer": "p", "ours_ms": 1.0}
     printed = empty / "bench.json"
     printed.write_text(

@@ -16,7 +16,7 @@ from innerloop.testing.closeness import CHAINED, DIFFERENCED, ROUNDED
 from innerloop.training.execution.mapping import ProcessMap
 from innerloop_studies import bench
 from innerloop_studies.bench import harness, maml, maml_conv, maml_peers, memory, worker
-from innerloop_studies.bench.harness import Child, Measured, Side, TimedBlock, Timing
+from innerloop_studies.bench.harness import Child, Measured, Side, Timing
 from oracles.patience import wait_until
 
 SMALL = {
@@ -139,8 +139,8 @@ def test_a_row_has_the_promised_keys_in_order():
 def test_blocks_become_a_timing():
     """The median of each round, scaled to the whole work; the most memory; all calls."""
     blocks = [
-        TimedBlock([0.3, 0.1, 0.2], peak_mb=90.0, empty_mb=60.0, others=0.4),
-        TimedBlock([0.4], peak_mb=95.0, empty_mb=60.0),
+        {"seconds": [0.3, 0.1, 0.2], "peak_mb": 90.0, "empty_mb": 60.0, "others": 0.4},
+        {"seconds": [0.4], "peak_mb": 95.0, "empty_mb": 60.0, "others": None},
     ]
     timed = Timing.of(Side("a", {}), blocks, 1.5, scale=10.0)
     assert timed == Timing(Side("a", {}), [pytest.approx(2000.0), pytest.approx(4000.0)], 95.0, 60.0, 4, 1.5)
@@ -190,13 +190,13 @@ def test_disturbed_rounds_are_taken_again(monkeypatch):
     monkeypatch.setattr(harness, "wait_for_quiet", lambda deadline: None)
     monkeypatch.setattr(harness, "Bystanders", lambda pids: SimpleNamespace(cores=lambda: next(others)))
     blocks = harness.take_turns({"a": Fake("a", [])}, rounds=3, block_seconds=0.5, patience=1e6)
-    assert [block.others for block in blocks["a"]] == [0.0, 0.05, 0.02]
+    assert [block["others"] for block in blocks["a"]] == [0.0, 0.05, 0.02]
 
 
 def test_without_patience_a_busy_machine_is_measured_as_it_is(monkeypatch):
     monkeypatch.setattr(harness, "Bystanders", lambda pids: SimpleNamespace(cores=lambda: 1.5))
     blocks = harness.take_turns({"a": Fake("a", [])}, rounds=2, block_seconds=0.5, patience=0)
-    assert [block.others for block in blocks["a"]] == [1.5, 1.5]
+    assert [block["others"] for block in blocks["a"]] == [1.5, 1.5]
 
 
 def test_bystanders_are_what_is_busy_and_not_ours(monkeypatch):

@@ -24,6 +24,7 @@ def test_both_sides_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "threads": 1,
             "folder": str(tmp_path / "a"),
         }
+        own_pictures.build({**spec, "side": "again"})()  # keeps them
         rows = {side: own_pictures.build({**spec, "side": side})() for side in ("first", "again", "script")}
     assert rows["script"].shape == (2, 1280)
     both = {"script@1": rows["script"], "ours": rows["first"]}

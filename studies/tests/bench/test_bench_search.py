@@ -28,7 +28,7 @@ def test_both_sides_compute_the_same(part: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(not search_modules.has_opacus(), reason="Opacus is not installed")
 def test_gradients_by_patches_are_opacus_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = search.noise_draw(0, 8, 1).tasks.x_query.flatten(0, 1)
+    x = search.noise_draw(0, {"side": 8, "crops": 1}).tasks.x_query.flatten(0, 1)
     outputs = [search._module(all_choices(), SMALL, 1)(x)]
     monkeypatch.setattr(search_modules, "has_opacus", lambda: False)
     outputs.append(search._module(all_choices(), SMALL, 1)(x))

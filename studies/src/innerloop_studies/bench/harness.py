@@ -21,7 +21,7 @@ import numpy as np
 
 from innerloop.core.child_processes import python_command
 from innerloop.core.resources import available_cores
-from innerloop_studies.bench.worker import QUIET, Answer, Bystanders, Machine, Spec, wait_for_quiet
+from innerloop_studies.bench.worker import QUIET, Answer, Bystanders, Spec, wait_for_quiet
 
 Say = Callable[[str], None]
 Array = np.ndarray[Any, Any]
@@ -61,7 +61,7 @@ class Report(TypedDict, total=False):
 
     name: str
     cases: Required[list[Comparison]]
-    machine: Required[Machine]
+    machine: Required[Answer]
     growth: dict[str, Any]
     exchanges: list[dict[str, float]]
     models: dict[str, Any]
@@ -75,15 +75,6 @@ class Side(NamedTuple):
     spec: Spec
 
 
-class TimedBlock(NamedTuple):
-    """The calls of a side while it was its turn."""
-
-    seconds: list[float]
-    peak_mb: float
-    empty_mb: float
-    others: float | None = None
-
-
 class Timing(NamedTuple):
     """What was measured of one side: milliseconds of its rounds, and what it used."""
 
@@ -95,11 +86,12 @@ class Timing(NamedTuple):
     first_call_s: float
 
     @classmethod
-    def of(cls, side: Side, blocks: Sequence[TimedBlock], first_call_s: float, scale: float = 1.0) -> Timing:
+    def of(cls, side: Side, blocks: Sequence[Answer], first_call_s: float, scale: float = 1.0) -> Timing:
         """What a side's blocks amount to; ``scale`` is the whole work over that of a call."""
-        rounds = [statistics.median(block.seconds) * 1e3 * scale for block in blocks]
-        peak, repeats = max(block.peak_mb for block in blocks), sum(len(block.seconds) for block in blocks)
-        return cls(side, rounds, peak, blocks[0].empty_mb, repeats, first_call_s)
+        rounds = [statistics.median(block["seconds"]) * 1e3 * scale for block in blocks]
+        repeats = sum(len(block["seconds"]) for block in blocks)
+        peak, empty = max(block["peak_mb"] for block in blocks), blocks[0]["empty_mb"]
+        return cls(side, rounds, peak, empty, repeats, first_call_s)
 
     @property
     def ms(self) -> float:
@@ -112,15 +104,10 @@ class Timing(NamedTuple):
         return self.peak_mb - self.empty_mb
 
 
-def on_threads(name: str, spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
-    """The same side once per thread count, such as ``ours@1``; on one thread and on all if none are given."""
-    given = sorted({1, available_cores()}) if counts is None else counts
-    return [Side(f"{name}@{n}", {**spec, "threads": n}) for n in given]
-
-
-def each_on_threads(names: Iterable[str], spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
-    """Several sides, each once per thread count; ``side`` of the specification is the name."""
-    return [side for name in names for side in on_threads(name, {**spec, "side": name}, counts)]
+def on_threads(names: Iterable[str], spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
+    """Sides once per thread count, such as ``ours@1``; on one thread and on all if none are given."""
+    given = sorted({1, available_cores()}) if counts is None else counts  # ``side`` is the name if not said
+    return [Side(f"{name}@{n}", {"side": name, **spec, "threads": n}) for name in names for n in given]
 
 
 def better(timings: dict[str, Timing], start: str) -> Timing:
@@ -133,9 +120,9 @@ def ratio(ours: Timing, peer: Timing) -> float:
     return statistics.median(p / o for p, o in zip(peer.rounds, ours.rounds, strict=True))
 
 
-def bystanders(blocks: Sequence[TimedBlock]) -> float | None:
+def bystanders(blocks: Sequence[Answer]) -> float | None:
     """Cores that others kept busy on average; None if the system does not tell."""
-    seen = [block.others for block in blocks if block.others is not None]
+    seen = [block["others"] for block in blocks if block["others"] is not None]
     return statistics.mean(seen) if seen else None
 
 
@@ -268,6 +255,14 @@ class Measured(NamedTuple):
         return row
 
 
+def single_row(
+    case: str, peer: str, measured: dict[str, Any], notes: str, *, threads: str = "1", repeats: int = 1
+) -> Comparison:
+    """A row of what was not measured in turns."""
+    told = {"case": case, "peer": peer, **measured, "threads": threads, "repeats": repeats, "notes": notes}
+    return cast(Comparison, told)
+
+
 @contextmanager
 def started(
     sides: Sequence[Side],
@@ -313,7 +308,7 @@ def take_turns(
     block_seconds: float,
     patience: float | None = None,
     warm: int = WARM,
-) -> dict[str, list[TimedBlock]]:
+) -> dict[str, list[Answer]]:
     """``rounds`` blocks of every child, in an order that moves on by one each round."""
     names = list(children)
     repeats, pids = {}, {child.process.pid for child in children.values()}
@@ -321,7 +316,7 @@ def take_turns(
         answer = children[name].ask("block", repeats=warm)
         repeats[name] = max(1, min(1000, round(block_seconds / min(answer["seconds"]))))
         pids |= set(answer.get("pids", ()))  # a side may have processes of its own
-    blocks: dict[str, list[TimedBlock]] = {name: [] for name in names}
+    blocks: dict[str, list[Answer]] = {name: [] for name in names}
     # until then, a round waits for a quiet machine, and is taken again if others disturbed it
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     taken = 0
@@ -334,8 +329,7 @@ def take_turns(
         taken += 1
         if others is None or others <= QUIET or time.monotonic() >= deadline:
             for name, answer in answers.items():
-                block = TimedBlock(answer["seconds"], answer["peak_mb"], answer["empty_mb"], others)
-                blocks[name].append(block)
+                blocks[name].append({**answer, "others": others})
     return blocks
 
 
@@ -351,8 +345,8 @@ def disagreement(
     return max(off.values())
 
 
-def machine(quick: bool = False) -> Machine:
+def machine(quick: bool = False) -> Answer:
     """Limits of this machine, measured in a process of its own, in a quiet moment if one comes."""
     with Child("the machine's limits", "innerloop_studies.bench.worker") as child:
         wait_for_quiet(time.monotonic() + (0.0 if quick else PATIENCE))
-        return cast(Machine, child.ask("machine"))
+        return child.ask("machine")

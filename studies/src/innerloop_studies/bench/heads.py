@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Child, Comparison, Report, Say
+from innerloop_studies.bench.harness import Array, Child, Comparison, Report, Say, Side
 from innerloop_studies.bench.worker import WITHOUT_TORCH, Answer, Spec, Worker
 
 TITLE = "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators"
@@ -64,13 +65,8 @@ def build(spec: Spec) -> Callable[[], Any]:
     from innerloop import solvers
 
     torch.set_num_threads(1)
-    heads: dict[str, Callable[..., Any]] = {
-        "logistic": solvers.logistic,
-        "svm": solvers.linear_svm,
-        "svc": solvers.svc,
-        "crammer-singer": solvers.crammer_singer,
-    }
-    fit, features, labels = heads[head], torch.from_numpy(x), torch.from_numpy(y)
+    fit = getattr(solvers, {"svm": "linear_svm", "crammer-singer": "crammer_singer"}.get(head, str(head)))
+    features, labels = torch.from_numpy(x), torch.from_numpy(y)
     return lambda: fit(features, labels, WAYS, C=C[head], threads=spec["threads"])
 
 
@@ -139,12 +135,9 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Comparison]:
     """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
     base = {"head": head, "normalise": normalise, "sizes": sizes}
-    sides = [
-        side
-        for who in ("ours", WITHOUT_TORCH)
-        for dtype in DTYPES
-        for side in harness.on_threads(f"{who} {dtype}", {**base, "side": who, "dtype": dtype})
-    ]
+    sides: list[Side] = []
+    for who, dtype in product(("ours", WITHOUT_TORCH), DTYPES):
+        sides += harness.on_threads([f"{who} {dtype}"], {**base, "side": who, "dtype": dtype})
     scale = harness.peers_times(sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED))
     with harness.started(sides, __name__, say) as both:
         off: dict[str, float] = {}
@@ -162,10 +155,8 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
         notes = [f"scikit-learn's better of {times}"]
         notes += [f"{100 * answer['converged']:.1f} % converged, {answer['steps']:.1f} steps"]
         if off:
-            notes += [
-                f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10",
-                f"{100 * off[f'labels {dtype}']:.2f} % of labels the same",
-            ]
+            notes.append(f"objective within {off[f'objective {dtype}']:.0e} of scikit-learn's at tol=1e-10")
+            notes.append(f"{100 * off[f'labels {dtype}']:.2f} % of labels the same")
         given = f"{title}, {dtype}", WITHOUT_TORCH, AT_LEAST.get(head), notes
         rows.append(measured.row(*given, name=peer, ours=f"ours {dtype}"))
     return rows

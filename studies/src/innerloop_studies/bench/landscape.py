@@ -63,7 +63,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     rows = []
     for tasks in TASKS[:1] if quick else TASKS:
         base = {"environments": count, "tasks": tasks, "dim": dim}
-        with harness.started(harness.each_on_threads(("ours", "numpy-loop"), base), __name__, say) as both:
+        with harness.started(harness.on_threads(("ours", "numpy-loop"), base), __name__, say) as both:
             *_, reference = gains = list(both.results.values())
             off = float(np.max([np.abs(g / reference - 1) for g in gains]))
             if not off <= AGREE:

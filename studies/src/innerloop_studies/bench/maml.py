@@ -24,7 +24,7 @@ from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.bench import harness, maml_peers
 from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, better
-from innerloop_studies.bench.worker import Answer, Machine, Spec, Worker, flat, peak_mb
+from innerloop_studies.bench.worker import Answer, Spec, Worker, flat, peak_mb
 
 PLAIN = "plain-loop"
 
@@ -101,16 +101,14 @@ def workload(spec: Spec) -> Workload:
 def build(spec: Spec) -> Callable[[], Params]:
     """The side that ``spec`` asks for: takes the meta-gradient once, and returns it by parameter name."""
     work = workload(spec)
-    if spec["side"] == "ours":
-        return ours(work, spec)
-    torch.set_num_threads(spec["threads"])
-    peer = maml_peers.plain_loop if spec["side"] == PLAIN else partial(maml_peers.by_library, spec["side"])
-    loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
-    return peer(work.kind, loss, work.params, work.lr, work.steps, tuple(work.batch[:4]))
-
-
-def ours(work: Workload, spec: Spec) -> Callable[[], Params]:
-    """The public way: a learner, an objective and a plan; of ``ranks``, which have met, each calls this."""
+    if spec["side"] != "ours":
+        torch.set_num_threads(spec["threads"])
+        loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
+        given = loss, work.params, work.lr, work.steps, tuple(work.batch[:4])
+        if spec["side"] == PLAIN:
+            return partial(maml_peers.meta_gradient, maml_peers.FORWARDS[work.kind], *given)
+        return maml_peers.by_library(spec["side"], work.kind, *given)
+    # the public way: a learner, an objective and a plan; of ``ranks``, which have met, each calls this
     options = {"compile": spec.get("compile", "off"), "ranks": spec.get("ranks", 1)}
     plan = Plan(spec["mode"], spec["threads"], **options)
     torch.set_num_threads(plan.intra_op)
@@ -197,10 +195,10 @@ def run_cases(
     threads = [1] if quick else sorted({1, int(machine["cores"])})
     for steps, ways in cases:
         base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
-        sides = harness.each_on_threads(peers, base, threads)
+        sides = harness.on_threads(peers, base, threads)
         for way in ways:
             spec = {**base, "side": "ours", **way.plan}
-            sides += harness.on_threads(way.name, spec, way.threads or threads)
+            sides += harness.on_threads([way.name], spec, way.threads or threads)
         off = None
         if exact is not None:
             precise = [side._replace(spec={**side.spec, **exact, "dtype": "float64"}) for side in sides]
@@ -228,7 +226,7 @@ def table(
     measured: Measured,
     off: float,
     peers: Sequence[str],
-    machine: Machine,
+    machine: Answer,
     flops: float,
     prefix: str = "",
 ) -> list[Comparison]:

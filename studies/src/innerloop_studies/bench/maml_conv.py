@@ -9,9 +9,6 @@ from innerloop_studies.bench.maml import Ours, run_cases
 TITLE = "MAML on pictures of 28×28 (Conv4-64) and 84×84 (Conv4-32), 4 tasks, against the same as maml-sine"
 VERSION = 1
 
-CANONICAL = "canonical, "
-"""Conv4-32 with max pooling, 84×84, 5-way 5-shot 15-query; 28×28 is Conv4-64 with strides, 5-way 1-shot."""
-
 
 def run(quick: bool = False, say: Say = print) -> Report:
     """Ours runs whole tasks in worker processes, and in threads; one intra-op thread each."""
@@ -35,7 +32,7 @@ def run(quick: bool = False, say: Say = print) -> Report:
         libraries=False,
         rounds=5,
         warm=1,
-        prefix=CANONICAL,
+        prefix="canonical, ",
         exact={"sizes": {"tasks": 1}},
     )
     return {**small, "cases": small["cases"] + large["cases"]}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -88,11 +87,6 @@ def meta_gradient(
 
 def _channels_last(value: Tensor) -> Tensor:
     return value.to(memory_format=torch.channels_last) if value.ndim == 4 else value
-
-
-def plain_loop(kind: str, *given: Any) -> Callable[[], Params]:
-    """The loop for this kind of network; ``given`` as :func:`meta_gradient` takes it."""
-    return partial(meta_gradient, FORWARDS[kind], *given)
 
 
 # ---- libraries ----

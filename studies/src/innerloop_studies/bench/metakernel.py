@@ -83,11 +83,11 @@ def pair_loop(tasks: int, given: bool) -> Callable[[], Tensor]:
     return run
 
 
-def predictions(points: int, method: str, shots: int = QUERIES) -> float:
-    """Seconds to fit ``points`` query samples in tasks of ``shots`` (and as many supports), and predict."""
-    tasks = points // shots
+def predictions(points: int, method: str) -> float:
+    """Seconds to fit ``points`` query samples (and as many supports), and predict."""
+    tasks = points // QUERIES
     query, support = inputs(tasks)
-    y, test = torch.randn(tasks, shots, OUTPUTS, dtype=torch.float64), inputs(20)
+    y, test = torch.randn(tasks, QUERIES, OUTPUTS, dtype=torch.float64), inputs(20)
     first = 0 if method == "mtl" else None  # all samples are training samples: half of each task
     batch = TaskBatch(support[:, :first], y[:, :first], query, y, torch.arange(tasks))
     start = time.perf_counter()
@@ -139,8 +139,8 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Comparison:
     """One comparison, each side at its better thread count."""
     tasks, looped = sizes.get("tasks", TASKS), sizes.get("looped", LOOPED)
-    sides = harness.each_on_threads(["ours"], {"given": given, "tasks": tasks})
-    sides += harness.each_on_threads(["pair-loop"], {"given": given, "tasks": looped})
+    sides = harness.on_threads(["ours"], {"given": given, "tasks": tasks})
+    sides += harness.on_threads(["pair-loop"], {"given": given, "tasks": looped})
     scale = harness.peers_times(tasks * (tasks + 1) / (looped * (looped + 1)))
     with harness.started(sides, __name__, say) as both:
         off = both.children["ours@1"].ask("agreement", tasks=min(looped, 20))["off"]

@@ -30,23 +30,18 @@ CASES = {
 """What is measured, and what is promised: how many times faster, and with how much less memory."""
 
 
-def workload(case: str, sizes: dict[str, int]) -> tuple[Any, Any, Any, Any]:
-    """Network, parameters, buffers and inputs, float32."""
-    draw = torch.Generator().manual_seed(0)
-    if case == "mlp":
+def build(spec: Spec) -> Callable[[], Tensor]:
+    """The side asked for by ``side``, ``case``, ``threads`` and ``sizes``; float32."""
+    torch.set_num_threads(spec["threads"])
+    sizes, draw = spec["sizes"], torch.Generator().manual_seed(0)
+    if spec["case"] == "mlp":
         width, samples = sizes.get("width", 512), sizes.get("samples", 200)
         network, shape = mlp(width, [width] * sizes.get("depth", 10), 1), [width]
     else:
         filters, samples = sizes.get("width", 48), sizes.get("samples", 100)
         network, shape = conv4(3, 32, 10, filters=filters, norm="group"), [3, 32, 32]
     params, buffers = network.init(draw)
-    return network, params, buffers, torch.randn(samples, *shape, generator=draw)
-
-
-def build(spec: Spec) -> Callable[[], Tensor]:
-    """The side asked for by ``side``, ``case``, ``threads`` and ``sizes``."""
-    torch.set_num_threads(spec["threads"])
-    network, params, buffers, x = workload(spec["case"], spec["sizes"])
+    x = torch.randn(samples, *shape, generator=draw)
     if spec["side"] == "ours":
         return lambda: empirical_ntk(network, params, x, buffers=buffers, method=spec["method"])
 
@@ -69,7 +64,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     rows = []
     for name in CASES:
         base = {"case": name, "sizes": sizes or {}, "method": "layerwise"}
-        sides = harness.each_on_threads(("ours", PEER), base)
+        sides = harness.on_threads(("ours", PEER), base)
         with harness.started(sides, __name__, say) as both:
             off = harness.disagreement(both.results, f"{PEER}@1")
             measured = both.measured(quick, (3, 0.2), (7, 0.5))

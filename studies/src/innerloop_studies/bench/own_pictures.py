@@ -87,7 +87,7 @@ def features_side(spec: Spec) -> Callable[[], Any]:
 
         torch.set_num_threads(spec["threads"])
         return script({**backbone.params, **backbone.buffers}, files)
-    folder = Path(spec["folder"])
+    folder = Path(spec["folder"], spec["side"])
 
     def call() -> Any:
         if spec["side"] == "first":
@@ -118,12 +118,9 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     weights, rows = "published" if is_installed(NAME) else "drawn", []
     with picture_files(count) as (files, what), tempfile.TemporaryDirectory() as folder:
         base = {"files": [str(file) for file in files], "weights": weights}
-        ours = {**base, "threads": available_cores()}
-        sides = [
-            Side(f"ours, {which}", {**ours, "side": which, "folder": f"{folder}/{which}"})
-            for which in AT_LEAST
-        ]
-        sides += harness.each_on_threads(["script"], base)
+        ours = {**base, "threads": available_cores(), "folder": folder}
+        sides = [Side(f"ours, {which}", {**ours, "side": which}) for which in AT_LEAST]
+        sides += harness.on_threads(["script"], base)
         with harness.started(sides, __name__, say) as all_sides:
             off = harness.disagreement(all_sides.results, "script@1", what="features")
             measured = all_sides.measured(quick, (2, 0.1), (3, 1.0), warm=1)
@@ -167,7 +164,7 @@ def ours(features: Array, spec: Spec) -> Callable[[], Any]:
     return lambda: evaluate_features(lambda rows: values[rows], source, protocol, plan=plan).scores
 
 
-def labelled(labels: Sequence[str]) -> Any:
+def labelled(labels: Sequence[str] | Array) -> Any:
     """A source of pictures whose pixels nobody looks at: only which row is of which class."""
     from innerloop.data.source import ImageSource, NumberedFiles
 
@@ -216,7 +213,7 @@ def episodes_case(
         spec |= {"features": f"{folder}/features.npy", "drawn": f"{folder}/drawn.npz"}
         np.save(spec["features"], features)
         write_episodes(labels, sizes, Path(spec["drawn"]))
-        sides = harness.each_on_threads(("ours", WITHOUT_TORCH), spec)
+        sides = harness.on_threads(("ours", WITHOUT_TORCH), spec)
         scale = harness.peers_times(sizes["episodes"] / sizes["looped"])
         with harness.started(sides, __name__, say) as both:
             off = accuracy_gap(both.results, sizes["looped"])
@@ -278,24 +275,15 @@ def command_case(files: Sequence[Path], quick: bool, what: str) -> Comparison:
         outcomes = [once(examples, new, truth) for _ in range(1 if quick else 3)]
         others = busy(watch.cores())
     seconds = statistics.median(took for took, _ in outcomes)
-    notes = [
-        f"{what}; {100 * outcomes[0][1]:.0f} % of the labels are right",
-        "a new process with no features kept; the system may have its files in memory",
-        *others,
-    ]
-    return {
-        "case": f"{learnt} examples and {len(truth)} new pictures to labels, the whole command",
-        "peer": f"promised {LIMIT:.0f} s",
-        "ours_ms": 1e3 * seconds,
-        "peer_ms": 1e3 * LIMIT,
-        "ratio": LIMIT / seconds,
-        "ours_mb": None,
-        "peer_mb": None,
-        "threads": f"{available_cores()} / -",
-        "repeats": len(outcomes),
-        "at_least": 1.0,
-        "notes": "; ".join(notes),
-    }
+    right = f"{what}; {100 * outcomes[0][1]:.0f} % of the labels are right"
+    kept = "a new process with no features kept; the system may have its files in memory"
+    case = f"{learnt} examples and {len(truth)} new pictures to labels, the whole command"
+    times = {"ours_ms": 1e3 * seconds, "peer_ms": 1e3 * LIMIT, "ratio": LIMIT / seconds}
+    measured = {**times, "ours_mb": None, "peer_mb": None, "at_least": 1.0}
+    threads, notes = f"{available_cores()} / -", "; ".join([right, kept, *others])
+    return harness.single_row(
+        case, f"promised {LIMIT:.0f} s", measured, notes, threads=threads, repeats=len(outcomes)
+    )
 
 
 def build(spec: Spec) -> Callable[[], Any]:

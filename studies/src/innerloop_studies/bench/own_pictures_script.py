@@ -106,9 +106,8 @@ def load(path: Path, side: int = 224) -> np.ndarray[Any, Any]:
         picture = file.convert("RGB")
     size = int(side / (side + 32) * min(picture.size))
     left, top = (picture.width - size + 1) // 2, (picture.height - size + 1) // 2
-    picture = picture.crop((left, top, left + size, top + size)).resize(
-        (side, side), Image.Resampling.BICUBIC
-    )
+    box = (left, top, left + size, top + size)
+    picture = picture.crop(box).resize((side, side), Image.Resampling.BICUBIC)
     return (np.asarray(picture, np.float32).transpose(2, 0, 1) - 127) / 128
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -37,21 +38,12 @@ SIZES: list[Sizes] = [
 TINY: Sizes = {"tasks": 2, "shots": 2, "queries": 1, "dimensions": 30}
 NAMES = {"qpth": "qpth, one by one", "dense": "dense interior point, one by one", "linear": "linear head"}
 
-
-class HeadPart(NamedTuple):
-    """What is measured: a title, who else does it, and the ratio that we promise."""
-
-    title: str
-    peers: tuple[str, ...]
-    at_least: float
-    same: bool
-
-
 PARTS = {
-    "head": HeadPart("SVM heads", ("qpth", "dense"), 10.0, True),
-    "programmes": HeadPart("their quadratic programmes alone", ("qpth", "dense"), 10.0, True),
-    "ridge": HeadPart("R2D2 heads", ("linear",), 0.5, False),
+    "head": ("SVM heads", ("qpth", "dense"), 10.0),
+    "programmes": ("their quadratic programmes alone", ("qpth", "dense"), 10.0),
+    "ridge": ("R2D2 heads", ("linear",), 0.5),
 }
+"""What is measured: a title, who else does it, and the ratio that we promise."""
 
 
 def run(quick: bool = False, say: Say = print, sizes: list[Sizes] | None = None) -> Report:
@@ -64,23 +56,22 @@ def run(quick: bool = False, say: Say = print, sizes: list[Sizes] | None = None)
 
 def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
     """Ours against every peer that is there, each at its better thread count."""
-    part = PARTS[name]
-    peers = [who for who in part.peers if who != "qpth" or find_spec("qpth") is not None]
-    spec = {"part": name, "sizes": size}
-    sides = harness.each_on_threads(("ours", *peers), spec)
+    what, others, at_least = PARTS[name]
+    peers = [who for who in others if who != "qpth" or find_spec("qpth") is not None]
+    sides = harness.on_threads(("ours", *peers), {"part": name, "sizes": size})
     with harness.started(sides, __name__, say) as all_sides:
         agreed = []
-        if part.same:
+        if name != "ridge":  # a linear head computes something else
             agreed = [f"gradients agree to {harness.disagreement(all_sides.results, sides[0].name):.0e}"]
         shared = harness.PATIENCE / len(SIZES) / len(PARTS)
         measured = all_sides.measured(quick, (2, 0.3), (5, 1.0), shared)
-    title = f"{part.title}, {size['shots']}-shot, {size['dimensions']:,} features"
+    title = f"{what}, {size['shots']}-shot, {size['dimensions']:,} features"
     title += ", many bound" if "spread" in size else ""
     rows = []
     for who in peers:
         mine, theirs = (harness.better(measured.timings, start).added_mb for start in ("ours", who))
         memory = f"on top of libraries and features {mine:.0f} MB against {theirs:.0f} MB"
-        rows.append(measured.row(title, who, part.at_least, [*agreed, memory], NAMES[who]))
+        rows.append(measured.row(title, who, at_least, [*agreed, memory], NAMES[who]))
     return rows
 
 
@@ -123,15 +114,10 @@ def build(spec: Spec) -> Call:
         side = linear(data) if peer else ridge_ours(data)
     elif peer:
         one_by_one = svm_one_by_one if spec["part"] == "head" else programmes_one_by_one
-        side = one_by_one(data, by_qpth() if spec["side"] == "qpth" else by_dense)
+        side = one_by_one(data, partial(solved, qpth_solver() if spec["side"] == "qpth" else DenseQP.apply))
     else:
         side = (svm_ours if spec["part"] == "head" else programmes_ours)(data)
-
-    def call() -> list[Tensor]:
-        with plain_autograd():
-            return side()
-
-    return call
+    return plain_autograd()(side)
 
 
 def gradients(loss: Callable[..., Tensor], *given: Tensor) -> list[Tensor]:
@@ -210,22 +196,17 @@ def as_general(gram: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     return Q, -hot, whole, C * hot, sums, torch.zeros(n, dtype=torch.float64)
 
 
-def by_dense(gram: Tensor, y: Tensor) -> Tensor:
-    """A general dense interior point written for this benchmark."""
-    solution: Tensor = DenseQP.apply(*as_general(gram, y))
-    return solution.view(len(y), WAYS).mT
+def solved(solver: Callable[..., Tensor], gram: Tensor, y: Tensor) -> Tensor:
+    """The coefficients by a general solver."""
+    return solver(*as_general(gram, y)).view(len(y), WAYS).mT
 
 
-def by_qpth() -> Coefficients:
+def qpth_solver() -> Callable[..., Tensor]:
     """MetaOptNet's own solver at its own settings but for float64, in which its answers are right."""
     sys.modules.setdefault("cvxpy", types.ModuleType("cvxpy"))  # imported by qpth, and not used here
     from qpth.qp import QPFunction  # type: ignore[import-not-found,unused-ignore]
 
-    def solve(gram: Tensor, y: Tensor) -> Tensor:
-        solution: Tensor = QPFunction(verbose=-1)(*(part[None] for part in as_general(gram, y)))
-        return solution.view(len(y), WAYS).mT
-
-    return solve
+    return lambda *programme: QPFunction(verbose=-1)(*(part[None] for part in programme))
 
 
 def ridge_ours(data: Features) -> Call:
@@ -266,8 +247,6 @@ KEEP, STEPS, ENOUGH = 0.995, 50, 1e-12
 COMPLEMENTARY = 1e-16  # where multipliers are small, it takes this much to tell which constraints bind
 STIFF = 1e8
 
-Solve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-
 
 class DenseQP(torch.autograd.Function):
     """The solution as a function of ``Q`` and ``p``; the constraints are constants."""
@@ -289,7 +268,7 @@ class DenseQP(torch.autograd.Function):
         return 0.5 * (torch.outer(dx, x) + torch.outer(x, dx)), dx, None, None, None, None
 
 
-def _factorised(Q: Tensor, G: Tensor, A: Tensor, weight: Tensor) -> Solve:
+def _factorised(Q: Tensor, G: Tensor, A: Tensor, weight: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
     """Solves ``(Q + GᵀΘG)dx + Aᵀdy = r`` with ``A dx = s``."""
     system = torch.cat(
         [torch.cat([Q + (G.mT * weight) @ G, A.mT], 1), torch.cat([A, A.new_zeros(len(A), len(A))], 1)]

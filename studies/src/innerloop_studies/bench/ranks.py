@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from innerloop.core.ranks import Rank
+from innerloop.core.resources import keep_freed_memory
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.rank_group import RankGroup, join, leave
@@ -25,7 +26,7 @@ from innerloop.training.execution.ranks import across_ranks
 from innerloop_studies.bench import harness, maml, ranks_cost
 from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side
 from innerloop_studies.bench.ranks_cost import Exchange, Link, Step
-from innerloop_studies.bench.worker import Answer, Spec, flat, keep_freed_memory, own_peak_mb, peak_mb
+from innerloop_studies.bench.worker import Answer, Spec, flat, own_peak_mb, peak_mb
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,12 +149,8 @@ def model(case: StepTimings, link: Link, fixed: float) -> dict[str, Any]:
     spread = case.share.waited_s / MEDIAN_GAP / math.sqrt(TASKS // COUNT)
     step = Step(task, max(0.0, rest) + fixed, spread, 4.0 * case.numbers)
     two = next(row for row in case.rows if row["case"].endswith(TWO))
-    return {
-        "step": step._asdict(),
-        "link": link._asdict(),
-        "measured_speed_up": {1: 1.0, COUNT: two["ratio"]},
-        "extrapolated": ranks_cost.extrapolated(step, link),
-    }
+    seen, far = {1: 1.0, COUNT: two["ratio"]}, ranks_cost.extrapolated(step, link)
+    return {"step": step._asdict(), "link": link._asdict(), "measured_speed_up": seen, "extrapolated": far}
 
 
 def figure(result: Report) -> Figure:

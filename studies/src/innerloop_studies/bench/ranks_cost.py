@@ -88,18 +88,14 @@ def fitted(exchanges: Sequence[Exchange]) -> Link:
 def task_and_fixed(seconds: dict[int, float]) -> tuple[float, float]:
     """Seconds of a task, and what does not depend on their number: the line nearest to what is given."""
     tasks, times = np.array(list(seconds), dtype=float), np.array(list(seconds.values()))
-    centred = tasks - tasks.mean()
-    slope = float(centred @ times / (centred @ centred))
-    return slope, float(times.mean() - slope * tasks.mean())
+    slope, rest = np.polyfit(tasks, times, 1)
+    return float(slope), float(rest)
 
 
 # ---- in numbers and in a picture: measured on this machine, extrapolated to hundreds of ranks ----
 
 HERE = "as between processes here"
-LINKS = {
-    "10 Gbit/s Ethernet": Link(30e-6, 1.1e9),
-    "100 Gbit/s, low latency": Link(5e-6, 10e9),
-}
+LINKS = {"10 Gbit/s Ethernet": Link(30e-6, 1.1e9), "100 Gbit/s, low latency": Link(5e-6, 10e9)}
 """Assumed, not measured: what arrives through the sockets of such a network."""
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -129,20 +125,11 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
     for way in ways(here):
         for cores in (count for count in RANKS if count % way.cores == 0):
             for tasks, grows in [*((tasks, False) for tasks in BATCHES), (PER_CORE * cores, True)]:
-                given = (step, way.link, tasks, cores // way.cores, way.cores)
-                rows.append(
-                    {
-                        "way": way.name,
-                        "cores": cores,
-                        "ranks": cores // way.cores,
-                        "tasks": tasks,
-                        "grows": grows,
-                        "ms": 1e3 * step_seconds(*given),
-                        "all_reduce_ms": 1e3 * all_reduce_seconds(given[3], step.size, way.link),
-                        "speed_up": speed_up(*given),
-                        "efficiency": efficiency(*given),
-                    }
-                )
+                ranks = cores // way.cores
+                row = {"way": way.name, "cores": cores, "ranks": ranks, "tasks": tasks, "grows": grows}
+                given, ring = (step, way.link, tasks, ranks, way.cores), (ranks, step.size, way.link)
+                row |= {"ms": 1e3 * step_seconds(*given), "all_reduce_ms": 1e3 * all_reduce_seconds(*ring)}
+                rows.append(row | {"speed_up": speed_up(*given), "efficiency": efficiency(*given)})
     return rows
 
 

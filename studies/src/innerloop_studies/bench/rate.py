@@ -12,7 +12,7 @@ from torch import Tensor
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop.theory.rate.moments import stream
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Child, Report, Say, thread_limits
+from innerloop_studies.bench.harness import Child, Report, Say, single_row, thread_limits
 from innerloop_studies.bench.worker import Answer, Worker, peak_mb
 
 TITLE = "the adaptation rate's estimator over 5,000 tasks, streamed, against sgemm and forming S"
@@ -38,36 +38,23 @@ def run(quick: bool = False, say: Say = print) -> Report:
     peak = max(each["peak_mb"] for each in rounds)
     say(f"{tasks} tasks: {seconds:.2f} s, {gflops:.0f} GFLOP/s, {share:.0%} of sgemm, {peak:.0f} MB")
     formed = _child("formed", 2 if quick else CHECKED)
-    say(f"forming S on {formed['tasks']} tasks in float64: relative difference {formed['difference']:.1g}")
-    if formed["difference"] > AGREE:
-        raise RuntimeError(f"the Gram form and forming S differ by {formed['difference']:.2g}")
-    return {
-        "machine": machine,
-        "cases": [
-            {
-                "case": f"eq. 3.3, {tasks} tasks, K={SAMPLES}, d={DIM}, streamed",
-                "peer": "this machine's sgemm",
-                "ours_ms": seconds * 1e3,
-                "ours_mb": peak,
-                "gflops": gflops,
-                "sgemm_share": share,
-                "threads": "1",
-                "repeats": len(rounds),
-                "notes": f"promised: at least {SHARE:.0%} of sgemm and below {MEMORY_MB:.0f} MB; "
-                f"making the features is not counted; {rounds[0]['chunk']} tasks at a time",
-            },
-            {
-                "case": f"eq. 3.3, {formed['tasks']} tasks, float64",
-                "peer": "forming S",
-                "ours_ms": formed["ours"] * 1e3,
-                "peer_ms": formed["peer"] * 1e3,
-                "ratio": formed["peer"] / formed["ours"],
-                "threads": "1",
-                "repeats": 1,
-                "notes": f"the two values differ by {formed['difference']:.1g}",
-            },
-        ],
-    }
+    off = formed["difference"]
+    say(f"forming S on {formed['tasks']} tasks in float64: relative difference {off:.1g}")
+    if off > AGREE:
+        raise RuntimeError(f"the Gram form and forming S differ by {off:.2g}")
+    promised = f"promised: at least {SHARE:.0%} of sgemm and below {MEMORY_MB:.0f} MB"
+    streamed = single_row(
+        f"eq. 3.3, {tasks} tasks, K={SAMPLES}, d={DIM}, streamed",
+        "this machine's sgemm",
+        {"ours_ms": seconds * 1e3, "ours_mb": peak, "gflops": gflops, "sgemm_share": share},
+        f"{promised}; making the features is not counted; {rounds[0]['chunk']} tasks at a time",
+        repeats=len(rounds),
+    )
+    ours, peer = formed["ours"], formed["peer"]
+    times = {"ours_ms": ours * 1e3, "peer_ms": peer * 1e3, "ratio": peer / ours}
+    case, notes = f"eq. 3.3, {formed['tasks']} tasks, float64", f"the two values differ by {off:.1g}"
+    by_forming = single_row(case, "forming S", times, notes)
+    return {"machine": machine, "cases": [streamed, by_forming]}
 
 
 def _child(what: str, tasks: int) -> Answer:

@@ -107,17 +107,6 @@ def eager(model: ResNet12, params: Params, rate: float = 0.0) -> Callable[[Tenso
 # ---- both sides ----
 
 
-def data(samples: int) -> tuple[Tensor, Tensor]:
-    """Noise: speed does not depend on what pictures show."""
-    draw = torch.Generator().manual_seed(1)
-    return torch.randn(samples, 3, 32, 32, generator=draw), torch.randint(CLASSES, (samples,), generator=draw)
-
-
-def one_task(x: Tensor, y: Tensor) -> TaskBatch:
-    """A minibatch as our objectives take it: one task without queries."""
-    return TaskBatch(x[None], y[None], x[None, :0], y[None, :0], torch.zeros(1, dtype=torch.int64))
-
-
 def functional(
     loss: Any, params: Params, threads: int, rate: float = 0.0
 ) -> Callable[[Buffers, Tensor, Tensor], Gradient]:
@@ -125,7 +114,8 @@ def functional(
     gradient, optimiser = meta_gradient(loss, Plan("loop", threads)), sgd(list(params.values()), rate)
 
     def step(buffers: Buffers, x: Tensor, y: Tensor) -> Gradient:
-        made = gradient(params, buffers, one_task(x, y))
+        one_task = TaskBatch(x[None], y[None], x[None, :0], y[None, :0], torch.zeros(1, dtype=torch.int64))
+        made = gradient(params, buffers, one_task)
         global_norm(made.grads)  # training reports it
         for name, leaf in params.items():
             leaf.grad = made.grads[name]
@@ -138,7 +128,10 @@ def functional(
 def build(spec: Spec) -> tuple[Step, str]:
     """The side that ``spec`` asks for, and a remark on how it runs."""
     torch.set_num_threads(spec["threads"])
-    widths, (x, y) = spec.get("widths", WIDTHS), data(spec.get("samples", 64))
+    widths, samples = spec.get("widths", WIDTHS), spec.get("samples", 64)
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(samples, 3, 32, 32, generator=draw)  # noise: speed does not depend on what pictures show
+    y = torch.randint(CLASSES, (samples,), generator=draw)
     network = resnet12(3, 32, CLASSES, widths=widths, norm="running")
     params, buffers = network.init(torch.Generator().manual_seed(0))
     if spec["side"] == "eager":
@@ -252,11 +245,9 @@ def run(
         check_bfloat16()  # here, in one sentence, rather than in the process of a side
     cores, sizes = available_cores(), sizes or {}
     plain = {"side": "eager", "channels_last": False, **sizes}
-    sides = [
-        *harness.on_threads("eager", plain, [cores] if quick else None),
-        Side("eager, channels last", {**plain, "channels_last": True, "threads": cores}),
-        Side("ours", {"side": "ours", "precision": precision, "threads": cores, **sizes}),
-    ]
+    sides = harness.on_threads(["eager"], plain, [cores] if quick else None)
+    sides.append(Side("eager, channels last", {**plain, "channels_last": True, "threads": cores}))
+    sides.append(Side("ours", {"side": "ours", "precision": precision, "threads": cores, **sizes}))
     with harness.started(sides, __name__, say) as both:
         remark = str(both.answers["ours"]["remark"])
         say(f"ours in {remark}")

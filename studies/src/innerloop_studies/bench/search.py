@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ from innerloop.choose.scores.conditions import (
     kernel_names,
 )
 from innerloop.choose.scores.patterns import linear_regions
-from innerloop.core.resources import available_cores, keep_freed_memory
+from innerloop.core.resources import available_cores
 from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.kernels.meta.kernel import maml_kernel, stack
@@ -42,27 +42,15 @@ VERSION = 1
 SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
 
 
-class ScorePart(NamedTuple):
-    """What is measured; threads of both sides, 0 for all, and rounds, many and few."""
-
-    title: str
-    at_least: float
-    threads: tuple[tuple[int, ...], tuple[int, ...]]
-    rounds: tuple[int, int]
-
-
 PARTS = {
-    "kernel": ScorePart("one kernel of the supernet, 30 pictures", 2.0, ((1,), (1,)), (5, 2)),
-    "regions": ScorePart("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (3, 1)),
-    "regions, float32": ScorePart("linear regions of the thin supernet", 3.5, ((1,), (1, 0)), (7, 2)),
-    "round": ScorePart("a round of candidates, all cores", 6.0, ((1,), (0,)), (3, 1)),
+    "kernel": ("one kernel of the supernet, 30 pictures", 2.0, (1,), (5, 2)),
+    "regions": ("linear regions of the thin supernet", 3.5, (1, 0), (3, 1)),
+    "regions, float32": ("linear regions of the thin supernet", 3.5, (1, 0), (7, 2)),
+    "round": ("a round of candidates, all cores", 6.0, (0,), (3, 1)),
 }
-
-
-PAIRS = {
-    "regions": "half precision as released",
-    "regions, float32": "float32",
-}  # of peers that count regions
+"""What is measured, what we promise, threads of the peer (ours has one; 0 for all), rounds, many and few."""
+PAIRS = {"regions": "half precision as released", "regions, float32": "float32"}
+"""Precisions of peers that count regions."""
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
@@ -81,25 +69,18 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
 
 def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say) -> Comparison:
     """Ours against the released manner."""
-    part, cores = PARTS[name], available_cores()
-    spec = {"part": name, "sizes": sizes}
-    sides = [
-        side
-        for who, counts in zip(("ours", "peer"), part.threads, strict=True)
-        for side in harness.each_on_threads([who], spec, sorted({count or cores for count in counts}))
-    ]
+    (title, at_least, threads, rounds), spec = PARTS[name], {"part": name, "sizes": sizes}
+    counts = sorted({count or available_cores() for count in threads})
+    sides = harness.on_threads(["ours"], spec, [1]) + harness.on_threads(["peer"], spec, counts)
     with harness.started(sides, __name__, say) as both:
         off = harness.disagreement(both.results, sides[-1].name)
         if name in PAIRS and off:
             raise RuntimeError(f"counts of regions differ by {off:.2g}")
-        many, few = ((rounds, 0.2) for rounds in part.rounds)
+        many, few = ((count, 0.2) for count in rounds)
         measured = both.measured(quick, few, many, warm=1)
     if name in PAIRS:
-        about, notes, peer = (
-            f"{sizes['crops']:,} crops",
-            ["identical counts"],
-            f"matrix of pairs, {PAIRS[name]}",
-        )
+        about, notes = f"{sizes['crops']:,} crops", ["identical counts"]
+        peer = f"matrix of pairs, {PAIRS[name]}"
     else:
         about = _described(sizes)
         notes = [f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"]
@@ -109,7 +90,7 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
             f"{tried} candidates of the first round's 126, and the network they are compared with: measured "
             f"{tried} times as released and once by us, where a whole round has 126 candidates for that once"
         )
-    return measured.row(f"{part.title}, {about}", "peer", part.at_least, notes, peer)
+    return measured.row(f"{title}, {about}", "peer", at_least, notes, peer)
 
 
 def _described(sizes: dict[str, int]) -> str:
@@ -123,19 +104,14 @@ SMALL = {"channels": 2, "cells": 2, "side": 8, "crops": 40, "candidates": 1}
 """Sizes at which a side is run first, so that what it loads counts as a library."""
 
 
-def noise_draw(repeat: int, side: int, crops: int) -> Draw:
+def noise_draw(repeat: int, sizes: dict[str, int]) -> Draw:
     """Pictures of smooth noise, 30 of them in three tasks, and crops of one channel."""
-    draw = torch.Generator().manual_seed(repeat)
+    draw, side, crops = torch.Generator().manual_seed(repeat), sizes["side"], sizes["crops"]
     x = F.avg_pool2d(torch.randn(2 * TASKS * WAYS, 3, side + 4, side + 4, generator=draw), 5, 1)
     x = (x / x.std()).view(2, TASKS, WAYS, 3, side, side)
     y = torch.arange(WAYS).expand(TASKS, WAYS)
     small = F.avg_pool2d(torch.randn(crops, 1, 5, 5, generator=draw), 3, 1)
     return Draw(TaskBatch(x[0], y, x[1], y, torch.arange(TASKS)), small / small.std(), repeat)
-
-
-def noise(sizes: dict[str, int]) -> Callable[[int], Draw]:
-    """:func:`noise_draw` of fixed sizes, as a search takes it."""
-    return partial(noise_draw, side=sizes["side"], crops=sizes["crops"])
 
 
 def build(spec: Spec) -> Callable[[], Tensor]:
@@ -154,7 +130,7 @@ def space_of(sizes: dict[str, int]) -> Any:
 
 def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     """The 30 × 30 tangent kernel of the supernet, all its weights."""
-    draw = noise_draw(0, sizes["side"], 1)
+    draw = noise_draw(0, {**sizes, "crops": 1})
     x = torch.cat([stack(draw.tasks.x_query), stack(draw.tasks.x_support)])
     if not ours:
         whole = _module(all_choices(), sizes, 1)
@@ -169,7 +145,7 @@ def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
 
 def regions(ours: bool, sizes: dict[str, int], precision: torch.dtype) -> Callable[[], Tensor]:
     """Regions of the thin supernet on 3,000 crops; pairs are multiplied in this precision."""
-    batches = noise_draw(0, sizes["side"], sizes["crops"]).crops.split(CROP_BATCH)
+    batches = noise_draw(0, sizes).crops.split(CROP_BATCH)
     if not ours:
         module = _thin_module(all_choices(), sizes, 2)
         return lambda: torch.tensor([released_regions(module, batches, precision)])
@@ -188,9 +164,9 @@ def candidates(sizes: dict[str, int]) -> list[Choices]:
 
 def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
     """MetaNTK's condition number and the regions of some candidates of the first round and of the whole."""
-    networks, draw = [all_choices(), *candidates(sizes)], noise_draw(0, sizes["side"], sizes["crops"])
+    networks, draw = [all_choices(), *candidates(sizes)], noise_draw(0, sizes)
     if ours:  # the network without a removal once, in one process per core
-        bench, turns = Bench(space_of(sizes), noise(sizes)), count()
+        bench, turns = Bench(space_of(sizes), partial(noise_draw, sizes=sizes)), count()
         atexit.register(bench.close)
 
         def measured() -> Tensor:
@@ -240,12 +216,6 @@ def _thin_module(choices: Choices, sizes: dict[str, int], seed: int) -> CellModu
 class SearchWorker(Worker):
     """A side of a part; or a whole search."""
 
-    def prepare(self, spec: Spec) -> None:
-        """What a side loads counts as a library."""
-        keep_freed_memory()
-        if spec["part"] != "round":  # ours keeps processes, which are started once
-            build({**spec, "sizes": SMALL})()
-
     def whole(self, sizes: dict[str, int], quick: bool) -> Answer:
         """A robust search, or what it would take."""
         return {"measured": robust_seconds(sizes, quick)}
@@ -274,25 +244,18 @@ def glyphs(say: Say) -> Comparison:
 
 def _row(case: str, seconds: float, minutes: float, notes: str, say: Say) -> Comparison:
     say(f"{case}: {seconds / 60:.1f} minutes; {notes}")
-    return {
-        "case": case,
-        "peer": f"promised: under {minutes:g} minutes",
-        "ours_ms": seconds * 1e3,
-        "threads": str(available_cores()),
-        "repeats": 1,
-        "notes": notes,
-    }
+    peer, threads = f"promised: under {minutes:g} minutes", str(available_cores())
+    return harness.single_row(case, peer, {"ours_ms": seconds * 1e3}, notes, threads=threads)
 
 
 def robust_seconds(sizes: dict[str, int], quick: bool) -> tuple[float, str]:
     """Seconds of the search, and how measured; if quick, what a few candidates of the first round come to."""
     from innerloop.choose.architectures.search import METHODS, search
 
+    start = time.perf_counter()
     if not quick:
-        start = time.perf_counter()
-        result = search("robust", space_of(sizes), noise(sizes))
-        took = time.perf_counter() - start
-        return took, f"{result.measured} measurements, on pictures of noise"
+        result = search("robust", space_of(sizes), partial(noise_draw, sizes=sizes))
+        return time.perf_counter() - start, f"{result.measured} measurements, on pictures of noise"
     call = part_of_round(True, sizes)
     call()
     start = time.perf_counter()
@@ -311,4 +274,9 @@ def whole_in_first_candidates(budget: float) -> float:
     return budget * (rounds + at_the_end)
 
 
-WORKER = SearchWorker(build, lambda answer: flat([answer]))
+def small(spec: Spec) -> Spec | None:
+    """Settings of a call that imports whatever the side needs; of a round, ours keeps its processes."""
+    return {"sizes": SMALL} if spec["part"] != "round" else None
+
+
+WORKER = SearchWorker(build, lambda answer: flat([answer]), small)

@@ -184,11 +184,8 @@ def released_regions(
     # the released code multiplies in half precision, which is made for other processors than a CPU: float32
     # counts the same and is the faster peer here
     seen: list[Tensor] = []
-    hooks = [
-        layer.register_forward_hook(lambda _, __, out: seen.append(out.detach()))
-        for layer in module.modules()
-        if isinstance(layer, nn.ReLU)
-    ]
+    relus = [layer for layer in module.modules() if isinstance(layer, nn.ReLU)]
+    hooks = [layer.register_forward_hook(lambda _, __, out: seen.append(out.detach())) for layer in relus]
     rows = []
     with torch.no_grad():
         for x in batches:

@@ -7,10 +7,13 @@ import os
 import platform
 import sys
 import time
+import timeit
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
+
+from innerloop.core.resources import available_cores, keep_freed_memory, process_fields
 
 Spec = dict[str, Any]  # what a side's process is told to build; every benchmark has keys of its own
 Answer = dict[str, Any]  # what a child process answers
@@ -22,30 +25,14 @@ WITHOUT_TORCH = "scikit-learn"
 # ---- the machine, and who else is using it ----
 
 
-class Machine(TypedDict):
-    """A machine, in the JSON of every benchmark."""
-
-    cpu: str
-    cores: int
-    torch: str
-    python: str
-    compiler: bool
-    bfloat16: bool
-    sgemm_gflops: dict[str, float]
-
-
 def sgemm(threads: int, size: int = 768, repeats: int = 200) -> float:
     """The fastest of some products of two square float32 matrices."""
     import torch
 
     torch.set_num_threads(threads)
     a, b, out = (torch.randn(size, size) for _ in range(3))
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        torch.mm(a, b, out=out)
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best / 1e9
+    seconds = timeit.repeat(lambda: torch.mm(a, b, out=out), repeat=repeats, number=1)
+    return 2 * size**3 / min(seconds) / 1e9
 
 
 def cpu_name() -> str:
@@ -67,8 +54,7 @@ def busy_seconds() -> float | None:
 
 def used_seconds(pid: int) -> float:
     """Processor seconds of one process and of those that it has waited for (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, (process_fields(pid) or [])[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 class Bystanders:
@@ -140,16 +126,6 @@ def worker_pids() -> list[int]:
     return [os.getpid(), *(process.pid or 0 for process in multiprocessing.active_children())]
 
 
-def keep_freed_memory() -> None:
-    """Lets all sides alike keep the memory they free."""
-    import torch
-
-    # glibc returns it at once until it has seen one large block freed. Getting the pages back costs a fifth
-    # of the time of a convolutional step on some machines, and at random: ratios would blur
-    block = torch.empty(32 * 2**20 - 2**16, dtype=torch.uint8)  # never touched, so it takes no memory
-    del block
-
-
 # ---- the child ----
 
 
@@ -179,7 +155,8 @@ class Worker:
     def setup(self, spec: Spec, result: str | None = None) -> Answer:
         """Builds a side, runs it once, and writes what it computed to a file."""
         assert self.build is not None
-        self.prepare(spec)
+        if spec["side"] != WITHOUT_TORCH:
+            keep_freed_memory()  # all alike: getting pages back costs a fifth of a step, and at random
         if small := self.small(spec):
             self.build({**spec, **small})()
         self.call, self.empty_mb = self.build(spec), peak_mb()
@@ -192,11 +169,6 @@ class Worker:
 
             np.save(result, self.array(outcome))
         return {"first_call_s": took, **self.remarks(outcome)}
-
-    def prepare(self, spec: Spec) -> None:
-        """What is done before a side is built."""
-        if spec["side"] != WITHOUT_TORCH:
-            keep_freed_memory()
 
     def remarks(self, outcome: Any) -> Answer:  # noqa: ARG002
         """What the answer says of the first call beside its time."""
@@ -220,11 +192,10 @@ class Worker:
         used = {"peak_mb": peak_with_workers_mb(), "empty_mb": self.empty_mb}
         return {"seconds": seconds, **used, "pids": worker_pids()}
 
-    def machine(self) -> Machine:
+    def machine(self) -> Answer:
         """Processor, cores, torch, and the best sgemm on one thread and on all (GFLOP/s)."""
         import torch
 
-        from innerloop.core.resources import available_cores
         from innerloop.training.execution.probes import bfloat16_works, compiler_works
 
         cores = available_cores()

@@ -70,8 +70,7 @@ def _render(result: Result) -> None:
     table(str(result.get("name", "benchmark")), columns, rows, right=_SHOWN[2:])
     for case in cases:
         if case.get("notes"):
-            notes = case["notes"] if isinstance(case["notes"], str) else "; ".join(case["notes"])
-            write(f"{case['case']}, {case.get('peer', '')}: {notes}")
+            write(f"{case['case']}, {case.get('peer', '')}: {case['notes']}")
     for line in result.get("summary") or []:
         write(line)
     if "figure" in result:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from innerloop.cli.options import Json
-from innerloop.cli.output import Result, carry_out, say, table, write
+from innerloop.cli.output import Result, carry_out, say, table, typed_argv, write
 from innerloop_studies.reproduce import REPRODUCTIONS, SCALES, check
 
 CRASHED, NOT_RUN, NOT_AS_RECORDED = 1, 2, 3
@@ -69,8 +68,7 @@ def reproduce(names: Names, scale: Scale = "smoke", cluster: Cluster = None, jso
         parts.CLUSTER.set(cluster)
         if runs.is_batch(names):
             return _several(names, scale)
-        argv = ["innerloop", *sys.argv[1:]]
-        return runs.carry_out(names[0], scale, argv=argv, say=say, folder=Path("runs"))
+        return runs.carry_out(names[0], scale, argv=typed_argv(), say=say, folder=Path("runs"))
 
     code = _exit_code(carry_out(json, work, _render))
     if code:
@@ -82,7 +80,7 @@ def _several(words: list[str], scale: str) -> Result:
     from innerloop.experiment.pages import write_report
     from innerloop_studies.reproduce import runs
 
-    names, argv = runs.select(words), ["innerloop", *sys.argv[1:]]
+    names, argv = runs.select(words), typed_argv()
     check(names[0], scale)
     batch = runs.begin_batch(names, scale, argv, Path("runs"))
     try:
@@ -124,12 +122,12 @@ def _render(result: Result) -> None:
 
 
 def _render_several(result: Result) -> None:
+    from innerloop_studies.reproduce.runs import counted
+
     members, lines, remarks = result["reproductions"], [], []
     for one in members:
         rows = one.get("rows", [])
-        counts = [
-            f"{sum(row[key] for row in rows)} of {len(rows)}" if rows else "" for key in ("holds", "ok")
-        ]
+        counts = [f"{count} of {len(rows)}" if rows else "" for count in counted(rows)]
         took = f"{one['seconds']:.1f} s" if "seconds" in one else ""
         lines.append((one["name"], one["status"], *counts, took))
         remarks += [f"{one['name']}: {one['reason']}"] if one["status"] != "finished" else []

@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,29 +40,19 @@ HEADING = {
 }
 
 
-class InnerSolution(NamedTuple):
-    """Where the steps of one task ended: how far from a solution, on what ground, and what it is worth."""
-
-    residual: float
-    loss: float
-    largest: float
-    smallest: float
-    accuracy: float
-
-
-def solve_task(parts: Parts, task: Task, problem: Proximal) -> InnerSolution:
-    """Solves the inner problem of one task, and looks around."""
+def solve_task(parts: Parts, task: Task, problem: Proximal) -> dict[str, float]:
+    """Where the steps of one task end: how far from a solution, on what ground, and what it is worth."""
     network, buffers = parts.network, parts.buffers
     loss = il.get_loss(parts.recipe.inner.loss)
     inner = network_loss(network, loss, parts.params, buffers, task.x_support, task.y_support, training=False)
     solved = solve(problem, inner, parts.params)
-    largest, smallest = (eigenvalue(inner, solved.moved, which) for which in ("LA", "SA"))
+    found = {"residual": float(solved.residual), "loss": float(inner(solved.moved).detach())}
+    ends = {"largest": "LA", "smallest": "SA"}
+    found |= {name: eigenvalue(inner, solved.moved, which) for name, which in ends.items()}
     with torch.no_grad():
         adapted = settled(network, solved.moved, buffers, task.x_support)
         outputs, _ = predictor(network)(adapted, task.x_query)
-    right = (outputs.argmax(-1) == task.y_query).double().mean()
-    support = float(inner(solved.moved).detach())
-    return InnerSolution(float(solved.residual), support, largest, smallest, float(right))
+    return {**found, "accuracy": float((outputs.argmax(-1) == task.y_query).double().mean())}
 
 
 def eigenvalue(inner: InnerLoss, at: Params, which: str) -> float:
@@ -83,21 +73,18 @@ def eigenvalue(inner: InnerLoss, at: Params, which: str) -> float:
 def measure(parts: Parts, tasks: Sequence[Task], penalty: float, steps: int, lr: float) -> dict[str, Any]:
     """One line of the table: least and largest value over the tasks, and the mean accuracy."""
     each = [solve_task(parts, task, Proximal(penalty, lr, steps, sgd())) for task in tasks]
-    ranges = {name: [f(getattr(one, name) for one in each) for f in (min, max)] for name in HEADING}
-    right = sum(one.accuracy for one in each) / len(each)
+    ranges = {name: [f(one[name] for one in each) for f in (min, max)] for name in HEADING}
+    right = sum(one["accuracy"] for one in each) / len(each)
     return {"penalty": penalty, "steps": steps, "lr": lr, **ranges, "accuracy": right}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """As Markdown."""
-    lines = [
-        (
-            *(f"{row['penalty']:g}", f"{row['steps']} of {row['lr']:g}"),
-            *(" … ".join(f"{end:.2g}".replace("-", "−") for end in row[name]) for name in HEADING),
-            f"{100 * row['accuracy']:.0f} %",
-        )
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        ranges = (" … ".join(f"{end:.2g}".replace("-", "−") for end in row[name]) for name in HEADING)
+        asked = f"{row['penalty']:g}", f"{row['steps']} of {row['lr']:g}"
+        lines.append((*asked, *ranges, f"{100 * row['accuracy']:.0f} %"))
     return markdown(("λ", "inner steps", *HEADING.values(), "query accuracy"), lines)
 
 

@@ -19,25 +19,26 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 import innerloop as il
 from innerloop.classify import Backbone, TimeLeft, calibration_error
+from innerloop.cli.output import say
 from innerloop.core.statistics import mean_interval
-from innerloop.data.source import ImageSource, NumberedFiles
 from innerloop.evaluation import Protocol, evaluate_features
-from innerloop_studies.bench.own_pictures import REAL, photographs
+from innerloop.tasks.episodes import Kind
+from innerloop_studies.bench.harness import Array
+from innerloop_studies.bench.own_pictures import REAL, labelled, photographs
 from innerloop_studies.recorded import interval
 from innerloop_studies.recorded import table as markdown
 
-Array = NDArray[Any]
 TASKS, SURE = 600, 200
 WAYS, SHOTS, QUERIES = 5, 5, 15
 
@@ -57,64 +58,26 @@ def tiny_imagenet(file: Path, classes: int, each: int) -> PictureSet:
     return PictureSet("Tiny-ImageNet (64×64 photographs)", pictures, len(set(of)))
 
 
-def omniglot(file: Path, classes: int, each: int) -> PictureSet:
-    """Characters of Vinyals' test classes, dark on white as they are drawn."""
+def drawings(title: str, of_class: int, file: Path, classes: int, each: int) -> PictureSet:
+    """Drawings of 28×28, dark on white as they are drawn; of Omniglot, those of Vinyals' test classes."""
     with np.load(file) as table:
-        images, test = table["images"], table["vinyals_test"]
-    chosen = np.asarray(test)[evenly(len(test), classes)]
-    drawings = 255 - images.reshape(-1, 20, 28, 28)[chosen][:, :each]
-    return PictureSet("Omniglot (28×28 characters)", list(drawings.reshape(-1, 28, 28)), len(chosen))
+        images = table["images"].reshape(-1, of_class, 28, 28)
+        there = table["vinyals_test"] if "vinyals_test" in table else np.arange(len(images))
+    chosen = there[np.linspace(0, len(there) - 1, min(classes, len(there))).astype(int)]
+    pictures = 255 - images[chosen][:, :each]
+    return PictureSet(title, list(pictures.reshape(-1, 28, 28)), len(pictures))
 
 
-def quick_draw(file: Path, classes: int, each: int) -> PictureSet:
-    """Drawings of Quick Draw, dark on white."""
-    with np.load(file) as table:
-        images = table["images"].reshape(-1, 100, 28, 28)
-    drawings = 255 - images[evenly(len(images), classes)][:, :each]
-    return PictureSet("Quick Draw (28×28 drawings)", list(drawings.reshape(-1, 28, 28)), len(drawings))
+SETS: dict[str, Callable[[Path, int, int], PictureSet]] = {
+    REAL: tiny_imagenet,
+    "omniglot_28.npz": partial(drawings, "Omniglot (28×28 characters)", 20),
+    "quickdraw_28.npz": partial(drawings, "Quick Draw (28×28 drawings)", 100),
+}
 
 
-SETS = {REAL: tiny_imagenet, "omniglot_28.npz": omniglot, "quickdraw_28.npz": quick_draw}
-
-
-def evenly(there: int, wanted: int) -> Array:
-    """So many places at even distances."""
-    return np.linspace(0, there - 1, min(wanted, there)).astype(int)
-
-
-def source_of(pictures: PictureSet) -> ImageSource:
-    """Which row is of which class."""
-    starts = np.arange(pictures.classes + 1) * (len(pictures.pictures) // pictures.classes)
-    names, splits = tuple(map(str, range(pictures.classes))), {"test": np.arange(pictures.classes)}
-    nothing = np.zeros((len(pictures.pictures), 1, 1, 1), np.uint8)
-    return ImageSource(pictures.title, nothing, starts, names, splits, None, (), NumberedFiles("{row}"), "")
-
-
-class TaskOutcome(NamedTuple):
-    """What was said in one task, and what was true."""
-
-    promised: float
-    inside: float
-    below: float
-    reached: float
-    alarms: float
-    detected: float
-    before: Array
-    after: Array
-    labels: Array
-
-
-class TaskSize(NamedTuple):
-    """Of a task: classes, examples of each, and queries of each."""
-
-    ways: int
-    shots: int
-    queries: int
-
-
-def one_task(features: Array, of: Array, size: TaskSize, draw: np.random.Generator) -> TaskOutcome:
+def one_task(features: Array, of: Array, size: Kind, draw: np.random.Generator) -> dict[str, Any]:
     """Some classes from some examples each; queries of them, and pictures of as many other classes."""
-    ways, shots, queries = size
+    ways, shots, queries = size[:3]
     classes = draw.permutation(np.unique(of))[: 2 * ways]
     rows = np.stack([draw.permutation(np.flatnonzero(of == c))[: shots + queries] for c in classes])
     known, other = rows[:ways], rows[ways:, :queries].reshape(-1)
@@ -128,17 +91,20 @@ def one_task(features: Array, of: Array, size: TaskSize, draw: np.random.Generat
     assert model.expected_ is not None
     promise = model.expected_.accuracy
     reached = float((after.argmax(1) == labels).mean())
-    kept = float(promise.low <= reached <= promise.high), float(reached < promise.low)
-    alarms, detected = (float(model.unknown(some).mean()) for some in (x, features[other]))
-    return TaskOutcome(promise.value, *kept, reached, alarms, detected, before, after, labels)
+    said = {"promised": promise.value, "reached": reached}
+    said |= {"inside": float(promise.low <= reached <= promise.high), "below": float(reached < promise.low)}
+    said |= {
+        "alarms": float(model.unknown(x).mean()),
+        "detected": float(model.unknown(features[other]).mean()),
+    }
+    return {**said, "before": before, "after": after, "labels": labels}
 
 
-def error_of(tasks: list[TaskOutcome], which: str, draw: Any, again: int = 200) -> tuple[float, float]:
+def error_of(tasks: list[dict[str, Any]], which: str, draw: Any, again: int = 200) -> tuple[float, float]:
     """Expected calibration error over all queries, and half the width of its interval."""
 
-    def of(some: list[TaskOutcome]) -> float:
-        shares = np.concatenate([getattr(task, which) for task in some])
-        labels = np.concatenate([task.labels for task in some])
+    def of(some: list[dict[str, Any]]) -> float:
+        shares, labels = (np.concatenate([task[key] for task in some]) for key in (which, "labels"))
         return calibration_error(torch.from_numpy(shares), torch.from_numpy(labels))
 
     drawn = [of([tasks[i] for i in draw.integers(0, len(tasks), len(tasks))]) for _ in range(again)]
@@ -146,11 +112,12 @@ def error_of(tasks: list[TaskOutcome], which: str, draw: Any, again: int = 200) 
     return of(tasks), float(high - low) / 2
 
 
-def measure(backbone: Backbone, pictures: PictureSet, wanted: TaskSize) -> dict[str, dict[str, float]]:
+def measure(backbone: Backbone, pictures: PictureSet, wanted: Kind) -> dict[str, dict[str, float]]:
     """A row of the table, with so many queries of a class where there are as many pictures."""
-    told = il.extract(backbone, pictures.pictures, progress=TimeLeft(say))
-    values, source = told.values, source_of(pictures)
+    values = il.extract(backbone, pictures.pictures, progress=TimeLeft(say)).values
     each = len(values) // pictures.classes
+    of = np.repeat(np.arange(pictures.classes), each)
+    source = labelled(of)
     size = wanted._replace(queries=min(wanted.queries, each - wanted.shots))
     protocol = Protocol(WAYS, 1, min(QUERIES, wanted.queries, each - SHOTS), TASKS, head="logistic")
     tensor = torch.from_numpy(values)
@@ -158,12 +125,11 @@ def measure(backbone: Backbone, pictures: PictureSet, wanted: TaskSize) -> dict[
     for shots in (1, SHOTS):
         judged = evaluate_features(lambda rows: tensor[rows], source, protocol._replace(shots=shots)).interval
         row[f"{shots}-shot"] = {"mean": judged.mean, "ci95": judged.ci95}
-    of = np.repeat(np.arange(pictures.classes), each)
     draw = np.random.default_rng(0)
     tasks = [one_task(values.astype(np.float64), of, size, draw) for _ in range(SURE)]
     measured = {which: error_of(tasks, which, draw) for which in ("before", "after")}
     for name in ("promised", "reached", "inside", "below", "alarms", "detected"):
-        measured[name] = mean_interval([getattr(task, name) for task in tasks])[:2]
+        measured[name] = mean_interval([task[name] for task in tasks])[:2]
     return row | {name: {"mean": mean, "ci95": half} for name, (mean, half) in measured.items()}
 
 
@@ -187,11 +153,6 @@ def table(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     return markdown(("pictures", *HEADING.values()), lines)
 
 
-def say(line: str) -> None:
-    """A line for people."""
-    sys.stderr.write(f"{line}\n")
-
-
 def main() -> None:
     """Prints the table as Markdown, or its numbers as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -206,7 +167,7 @@ def main() -> None:
     given = parser.parse_args()
     backbone = il.open_backbone(given.backbone)
     rows = {}
-    size = TaskSize(given.ways, given.shots, given.queries)
+    size = Kind(given.ways, given.shots, given.queries)
     for name, load in SETS.items():
         if (given.folder / name).is_file():
             pictures = load(given.folder / name, given.classes, given.each)

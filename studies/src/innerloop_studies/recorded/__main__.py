@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from innerloop.cli.output import write as say
 from innerloop_studies.recorded import ROOT, write
 from innerloop_studies.recorded.commands import adopt, commands, run, state_of
 
@@ -36,12 +37,6 @@ def main() -> int:
         for page in write():
             say(f"{page.relative_to(ROOT)} follows")
     return 0
-
-
-def say(line: str) -> None:
-    """A line for people."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

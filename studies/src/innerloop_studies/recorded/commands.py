@@ -10,10 +10,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +25,14 @@ from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.bench.own_pictures import REAL, photographs
 from innerloop_studies.bench.worker import cpu_name
 from innerloop_studies.recorded import ROOT, keep, path_of, read
-from innerloop_studies.reproduce import REPRODUCTIONS, made_by
+from innerloop_studies.reproduce import REPRODUCTIONS, made_by, torch_version
 
-KINDS = ("reproductions", "benchmarks", "evaluations", "predictions", "measurements", "printed")
 SCALE = "cpu"
 NOT_AS_RECORDED = 3  # the exit code of a reproduction that found something else than was recorded
 DATA = "INNERLOOP_TEST_DATA"
 PHOTOS, CLASSES, EACH = "photos/", 100, 40
 """The folder of photographs on which recipes for one's own pictures are judged, and how many it has."""
+SURENESS = f"python -m innerloop_studies.measurements.sureness ${DATA}"
 NOTES = Path("runs/.recorded")  # which version began what, below the root
 
 LINES: dict[str, dict[str, str]] = {
@@ -69,17 +68,14 @@ LINES: dict[str, dict[str, str]] = {
         ),
     },
     "measurements": {
-        "sureness": f"python -m innerloop_studies.measurements.sureness ${DATA}",
-        "sureness-many-queries": (
-            f"python -m innerloop_studies.measurements.sureness ${DATA} --each 60 --queries 55"
-        ),
+        "sureness": SURENESS,
+        "sureness-many-queries": f"{SURENESS} --each 60 --queries 55",
         "proximal": "python -m innerloop_studies.measurements.proximal",
     },
-    "printed": {
-        "advise-glyphs": "innerloop advise glyphs budget=60s",
-    },
+    "printed": {"advise-glyphs": "innerloop advise glyphs budget=60s"},
 }
 """What is typed, by kind and by the name of the file."""
+KINDS = ("reproductions", "benchmarks", *LINES)
 VERSIONS: dict[str, int] = {}  # of what a line finds, by the name of the file; 1 where none stands
 ALSO: dict[str, Mapping[str, str]] = {
     "omniglot-maml": {"support": "innerloop eval RUN model.norm=support eval.seed=11"},
@@ -102,13 +98,13 @@ def commands() -> Iterator[Command]:
     """All of them, short and long."""
     for name in REPRODUCTIONS:
         yield Command("reproductions", name, f"innerloop reproduce {name} --scale {SCALE}", made_by(name))
+    torch = torch_version()
     for name, one in BENCHMARKS.items():
-        stated = {"version": one.version, "torch": version("torch")}
+        stated = {"version": one.version, "torch": torch}
         yield Command("benchmarks", name, f"innerloop bench {name}", stated)
     for kind, lines in LINES.items():
         for name, line in lines.items():
-            stated = {"version": VERSIONS.get(name, 1), "torch": version("torch")}
-            yield Command(kind, name, line, stated)
+            yield Command(kind, name, line, {"version": VERSIONS.get(name, 1), "torch": torch})
 
 
 def chosen(patterns: Sequence[str]) -> list[Command]:
@@ -252,7 +248,7 @@ TABLED = (
 """Reproductions with a table of their own, for which the data behind their rows are kept."""
 LONG = 12  # lists of more numbers are draws or curves, which no table prints; the run itself keeps them
 COLUMNS = 12  # a table has no more validations
-METRICS, LEARNER = "metrics.jsonl", "learner."
+LEARNER = "learner."
 
 
 def adopt(path: Path, evaluation: str | None = None) -> Path:
@@ -279,7 +275,10 @@ def adopt_run(run: Path) -> Path:
     if newest and newest["ended"] > manifest["ended"]:
         raise SystemExit(f"{path_of('reproductions', name)} is of a later run than {run}.")
     content = {key: result[key] for key in ("name", "redoes", "scale", "rows", "protocol", "seconds")}
-    content["earlier"] = list(earlier_attempts(run, manifest))
+    here = run.resolve()  # seconds of the runs before, whose parts it may have used again
+    others = [one for one in sorted(here.parent.iterdir()) if one.is_dir() and one.name < here.name]
+    before = (read_manifest(one) for one in others)
+    content["earlier"] = [elapsed(one) for one in before if one.get("scale") == manifest["scale"]]
     content["command"] = f"innerloop reproduce {name} --scale {SCALE}"
     content |= {key: manifest.get(key) for key in ("versions", "made_by", "started", "ended")}
     content["machine"] = machine_of(manifest)
@@ -301,16 +300,14 @@ def adopt_benchmark(result: dict[str, Any], ended: str | None = None) -> Path:
 
 def adopt_output(command: Command, result: Mapping[str, Any]) -> Path:
     """Keeps what a command printed that leaves no run behind; of a validation, not its candidates."""
-    found = {key: value for key, value in result.items() if key in PRINTED.get(command.kind, result)}
+    found = dict(result)
     if command.kind == "predictions":
+        known = ("table", "reliability", "protocol", "training_seconds", "seconds")
+        found = {key: value for key, value in result.items() if key in known}
         found["accuracies"] = [one["accuracy"] for one in result["candidates"]]
     content = {"name": command.name, "command": command.line, **found}
     content["machine"] = {"cpu": cpu_name(), "cores": os.cpu_count()}
     return keep(command.kind, command.name, {**content, "made_by": dict(command.made_by), "ended": now()})
-
-
-PRINTED = {"predictions": ("table", "reliability", "protocol", "training_seconds", "seconds")}
-"""What is kept of an output, by kind; all of it where nothing is said."""
 
 
 def adopt_evaluation(
@@ -324,7 +321,7 @@ def adopt_evaluation(
     known = LINES["evaluations"]
     if name not in known:
         raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(known)}.")
-    runs = [first_evaluation(folder / run, timed=timed) for run in result.get("runs") or [result["run"]]]
+    runs = [first_evaluation(folder / run, timed) for run in result.get("runs") or [result["run"]]]
     versions = runs[0]["versions"]
     content = {"name": name, "command": known[name], "runs": runs, "machine": runs[0]["machine"]}
     content["made_by"] = {"version": VERSIONS.get(name, 1), "torch": (versions or {}).get("torch")}
@@ -333,28 +330,23 @@ def adopt_evaluation(
     return keep("evaluations", name, content)
 
 
-def first_evaluation(run: Path, *, timed: bool = True) -> dict[str, Any]:
+def first_evaluation(run: Path, timed: bool) -> dict[str, Any]:
     """The first evaluation of a run, with which training ends, without the scores of single tasks."""
     manifest = read_manifest(run)
     files = [json.loads(file.read_text(encoding="utf-8")) for file in (run / "eval").glob("*.json")]
     about = {key: manifest.get(key) for key in ("versions", "started", "ended")}
-    about |= training_course(read_metrics(run / METRICS) if (run / METRICS).is_file() else [])
+    validated: dict[int, dict[str, Any]] = {}
+    reported: dict[str, float] = {}  # what the learner said with the last line
+    for line in read_metrics(run / "metrics.jsonl"):
+        if "validation" in line:
+            mean, ci95 = line["validation"], line["ci95"]
+            validated[line["step"]] = {"step": line["step"], "mean": mean, "ci95": ci95}
+        named = {key.removeprefix(LEARNER): line[key] for key in line if key.startswith(LEARNER)}
+        reported = named or reported
+    course = {"validations": thin(list(validated.values())), "reported": reported}
+    about |= {key: value for key, value in course.items() if value}
     about |= {"seconds": elapsed(manifest) if timed else None, "machine": machine_of(manifest)}
     return summary_of(min(files, key=lambda one: one["time"])) | about
-
-
-def training_course(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The course of a training: validations, and what its learner reported with the last line."""
-    validations: dict[int, dict[str, Any]] = {}
-    reported: dict[str, float] = {}
-    for line in metrics:
-        step = line["step"]
-        if "validation" in line:
-            validations[step] = {"step": step, "mean": line["validation"], "ci95": line["ci95"]}
-        named = {key: value for key, value in line.items() if key.startswith(LEARNER)}
-        reported = {key.removeprefix(LEARNER): value for key, value in named.items()} or reported
-    course = thin(list(validations.values()))
-    return {**({"validations": course} if course else {}), **({"reported": reported} if reported else {})}
 
 
 def thin(course: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -370,15 +362,6 @@ def summary_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     if "comparison" in evaluation:
         kept["comparison"] = {key: evaluation["comparison"][key] for key in ("difference", "ci95", "verdict")}
     return kept
-
-
-def earlier_attempts(run: Path, manifest: dict[str, Any]) -> Iterator[float | None]:
-    """Seconds of the runs before, whose parts it may have used again; None for one that was killed."""
-    for other in sorted(run.resolve().parent.iterdir()):
-        if other.is_dir() and other.name < run.resolve().name:
-            before = read_manifest(other)
-            if before.get("scale") == manifest["scale"]:
-                yield elapsed(before)
 
 
 def elapsed(manifest: dict[str, Any]) -> float | None:
@@ -397,14 +380,10 @@ def machine_of(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def short(data: Any) -> Any:
-    """Data without lists that no table prints, and with six digits of every number."""
+    """Data without long lists of numbers, which no table prints, and with six digits of every number."""
     if isinstance(data, dict):
-        return {k: short(v) for k, v in data.items() if not is_curve(v)}
+        lists = {k for k, v in data.items() if isinstance(v, list) and len(v) > LONG}
+        return {k: short(v) for k, v in data.items() if k not in lists or isinstance(v[0], dict)}
     if isinstance(data, float):
         return float(f"{data:.6g}")
     return [short(value) for value in data] if isinstance(data, list) else data
-
-
-def is_curve(value: Any) -> bool:
-    """Whether it is a long list of numbers."""
-    return isinstance(value, list) and len(value) > LONG and not isinstance(value[0], dict)

@@ -19,13 +19,17 @@ from innerloop_studies.reproduce.runs import select
 HUGE = re.compile(r"\d{13,}(\.\d+)?")  # numbers of something that diverged, written out
 
 
+def recorded(names: Iterable[str] = REPRODUCTIONS) -> dict[str, dict[str, Any]]:
+    """Those of them that are recorded, by name."""
+    return {name: known for name in names if (known := read("reproductions", name))}
+
+
 def rows(*words: str) -> str:
     """What was found, statement by statement, of the reproductions that are recorded."""
     lines: list[Sequence[str]] = []
-    for name in select(words):
-        known = read("reproductions", name)
+    for name, known in recorded(select(words)).items():
         first = f"`{name}`"
-        for row in known["rows"] if known else ():
+        for row in known["rows"]:
             verdict = "yes" if row["holds"] else "**no**"
             lines.append((first, cell(row["what"]), cell(row["paper"]), cell(row["ours"]), verdict))
             first = ""
@@ -62,7 +66,7 @@ def seconds_of(known: dict[str, Any]) -> float:
 
 def cost() -> str:
     """What all of them took together, where, and which of them are not recorded."""
-    files = {name: known for name in REPRODUCTIONS if (known := read("reproductions", name))}
+    files = recorded()
     total = sum(map(seconds_of, files.values()))
     statements = [bool(row["holds"]) for known in files.values() for row in known["rows"]]
     killed = [name for name, known in files.items() if None in known["earlier"]]
@@ -116,10 +120,8 @@ def cell(value: object) -> str:
 def protocols() -> str:
     """How every recorded reproduction was carried out; those that share a protocol stand together."""
     said: dict[str, list[str]] = {}
-    for name in REPRODUCTIONS:
-        known = read("reproductions", name)
-        if known:
-            said.setdefault(cell(sentence(known["protocol"])), []).append(name)
+    for name, known in recorded().items():
+        said.setdefault(cell(sentence(known["protocol"])), []).append(name)
     return "\n".join(f"- {listed(names)}. {words}." for words, names in said.items())
 
 

@@ -22,11 +22,8 @@ HEAD = (
 
 def cases(name: str, *patterns: str) -> str:
     """Every case of a benchmark, or those that fit a pattern."""
-    rows = [
-        case_line(case)
-        for case in required("benchmarks", name)["cases"]
-        if not patterns or any(fnmatchcase(case["case"], pattern) for pattern in patterns)
-    ]
+    every = required("benchmarks", name)["cases"]
+    rows = [case_line(one) for one in every if any(fnmatchcase(one["case"], p) for p in patterns or ["*"])]
     used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
     return table([HEAD[i] for i in used], [[row[i] for i in used] for row in rows])
 
@@ -35,7 +32,6 @@ def case_line(case: dict[str, Any]) -> Sequence[str]:
     """A case as the cells of a table; what was not measured is empty."""
     ratio, share = case.get("ratio"), case.get("sgemm_share")
     memory = [value for key in ("ours_mb", "peer_mb") if (value := case.get(key)) is not None]
-    notes = case.get("notes") or ""
     return (
         case["case"],
         str(case.get("peer") or ""),
@@ -45,7 +41,7 @@ def case_line(case: dict[str, Any]) -> Sequence[str]:
         aim_of(case),
         f"{100 * share:.0f} %" if share is not None else "",
         " / ".join(f"{value:,.0f}" for value in memory) + " MB" if memory else "",
-        notes if isinstance(notes, str) else "; ".join(notes),
+        case.get("notes") or "",
     )
 
 

@@ -10,6 +10,7 @@ import os
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -53,17 +54,10 @@ def _carry_on(run: Path, name: str, scale: str, say: Say) -> Result:
         told = str(error) if stopped or isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         update_manifest(run, status="interrupted" if stopped else "failed", reason=told or None)
         raise
-    result = {
-        "name": name,
-        "redoes": REPRODUCTIONS[name],
-        "scale": scale,
-        "rows": [row._asdict() for row in made.rows],
-        "protocol": dict(made.protocol),
-        "figure": figures[0] if figures else None,
-        "figures": figures,
-        "seconds": time.perf_counter() - started,
-        "run": str(run),
-    }
+    result: Result = {"name": name, "redoes": REPRODUCTIONS[name], "scale": scale}
+    result |= {"rows": [row._asdict() for row in made.rows], "protocol": dict(made.protocol)}
+    result |= {"figure": figures[0] if figures else None, "figures": figures}
+    result |= {"seconds": time.perf_counter() - started, "run": str(run)}
     write_json_atomic(run / "result.json", {**result, "data": dict(made.data)})
     update_manifest(run, status="finished")
     return result
@@ -108,8 +102,10 @@ def carry_out_batch(batch: Path, argv: list[str] | None, say: Say) -> Result:
     """Redoes the members that have not finished yet."""
     manifest, folder = read_manifest(batch), batch.parent.parent
     names, scale = [str(name) for name in manifest["names"]], str(manifest["scale"])
-    done = {entry["name"]: entry for entry in _entries(batch) if _is_kept(entry, folder)}
-    entries: list[Result] = []
+    before, entries = list[Result](), list[Result]()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        before = list(read_json(batch / "result.json")["reproductions"])
+    done = {entry["name"]: entry for entry in before if _is_kept(entry, folder)}
     for i, name in enumerate(names, start=1):
         place = f"[{i}/{len(names)}] {name}"
         if name in done:
@@ -138,14 +134,12 @@ def carry_out_batch(batch: Path, argv: list[str] | None, say: Say) -> Result:
             say(f"{place}: {sentence(entry)}")
     write_json_atomic(batch / "result.json", {"scale": scale, "reproductions": entries})
     update_manifest(batch, status="finished")
-    return {**summary(scale, entries, folder), "run": str(batch)}
-
-
-def _entries(batch: Path) -> list[Result]:
-    try:
-        return list(read_json(batch / "result.json")["reproductions"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+    rows = [row for entry in entries for row in entry.get("rows", [])]
+    members = [{**entry, "run": str(folder / entry["run"])} for entry in entries]
+    whole: Result = {"scale": scale, "reproductions": members, "statements": len(rows)}
+    whole["hold"], whole["as_recorded"] = counted(rows)
+    whole["failed"] = [entry["name"] for entry in entries if entry["status"] != "finished"]
+    return whole | {"seconds": sum(entry.get("seconds", 0.0) for entry in entries), "run": str(batch)}
 
 
 def _is_kept(entry: Result, folder: Path) -> bool:
@@ -164,18 +158,3 @@ def sentence(entry: Result) -> str:
         return f"{entry['status']}: {entry['reason']}"
     (hold, recorded), n = counted(entry["rows"]), len(entry["rows"])
     return f"{hold} of {n} hold, {recorded} of {n} as recorded, {entry['seconds']:.1f} s"
-
-
-def summary(scale: str, entries: list[Result], folder: Path) -> Result:
-    """All of them counted together."""
-    rows = [row for entry in entries for row in entry.get("rows", [])]
-    hold, recorded = counted(rows)
-    return {
-        "scale": scale,
-        "reproductions": [{**entry, "run": str(folder / entry["run"])} for entry in entries],
-        "statements": len(rows),
-        "hold": hold,
-        "as_recorded": recorded,
-        "failed": [entry["name"] for entry in entries if entry["status"] != "finished"],
-        "seconds": sum(entry.get("seconds", 0.0) for entry in entries),
-    }

@@ -10,6 +10,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ import numpy as np
 
 from innerloop.core.child_processes import python_command
 from innerloop.core.resources import available_cores
+from innerloop_studies.bench.environments import Environment
 from innerloop_studies.bench.worker import QUIET, Answer, Bystanders, Spec, wait_for_quiet
 
 Say = Callable[[str], None]
@@ -69,10 +71,12 @@ class Report(TypedDict, total=False):
 
 
 class Side(NamedTuple):
-    """Who takes part: a name for people, and what the worker is to build."""
+    """Who takes part: a name for people, what the worker is to build, and where if not here."""
 
     name: str
     spec: Spec
+    module: str = ""
+    environment: Environment | None = None
 
 
 class Timing(NamedTuple):
@@ -104,10 +108,13 @@ class Timing(NamedTuple):
         return self.peak_mb - self.empty_mb
 
 
-def on_threads(names: Iterable[str], spec: Spec, counts: Iterable[int] | None = None) -> list[Side]:
+def on_threads(
+    names: Iterable[str], spec: Spec, counts: Iterable[int] | None = None, *where: Any
+) -> list[Side]:
     """Sides once per thread count, such as ``ours@1``; on one thread and on all if none are given."""
     given = sorted({1, available_cores()}) if counts is None else counts  # ``side`` is the name if not said
-    return [Side(f"{name}@{n}", {"side": name, **spec, "threads": n}) for name in names for n in given]
+    pairs = [(name, n) for name in names for n in given]
+    return [Side(f"{name}@{n}", {"side": name, **spec, "threads": n}, *where) for name, n in pairs]
 
 
 def better(timings: dict[str, Timing], start: str) -> Timing:
@@ -137,11 +144,13 @@ def busy(others: float | None) -> list[str]:
 class Child:
     """A worker process that is asked in lines of JSON; use as a context."""
 
-    def __init__(self, name: str, module: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, module: str, environment: dict[str, str] | None = None, python: str = sys.executable
+    ) -> None:
         self.name = name
         self.errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
         self.process = subprocess.Popen(
-            python_command("-m", "innerloop_studies.bench.worker", module),
+            [python, *python_command("-m", "innerloop_studies.bench.worker", module)[1:]],
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -263,17 +272,24 @@ def single_row(
     return cast(Comparison, told)
 
 
+def _child(side: Side, module: str, limits: dict[str, str]) -> Child:
+    if side.environment is None:
+        return Child(side.name, module, limits)
+    return Child(side.name, side.module, {**limits, **side.environment.variables}, side.environment.python)
+
+
 @contextmanager
 def started(
     sides: Sequence[Side],
     module: str,
     say: Say,
-    child: Callable[[Side, str, dict[str, str]], Any] = lambda side, *given: Child(side.name, *given),
+    child: Callable[[Side, str, dict[str, str]], Any] | None = None,
 ) -> Iterator[Started]:
     """Every side in a process of its own, built and run once, until the context ends."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         limits = {s.name: thread_limits(s.spec["threads"]) for s in sides}
+        child = child or _child
         children = {s.name: stack.enter_context(child(s, module, limits[s.name])) for s in sides}
         answers, results = {}, {}
         for i, side in enumerate(sides):

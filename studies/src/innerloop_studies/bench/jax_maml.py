@@ -19,7 +19,7 @@ from jax.sharding import Mesh, PartitionSpec
 from innerloop_studies.bench.worker import Spec, Worker
 
 Params = dict[str, Any]
-Network = Callable[[Params, Any], Any]
+Function = Callable[[Any, Any], Any]
 EPS = 1e-5  # as torch and we have it
 
 
@@ -91,7 +91,9 @@ def build(spec: Spec) -> Callable[[], Params]:
     """The meta-gradient of the tasks in ``inputs``, a file of numpy."""
     given = dict(np.load(spec["inputs"]))
     x_in, y_in, x_out, y_out = (given.pop(f"task.{i}") for i in range(4))
-    filters, network, loss = 0, mlp, squared_error
+    filters = 0
+    network: Function = mlp
+    loss: Function = squared_error
     if spec["workload"] != "sine":
         convolve = {"im2col": by_patches, "lax": by_lax}[spec["convolution"]]
         network, loss = functools.partial(conv4, convolve, spec["workload"] == "pooled"), cross_entropy
@@ -123,14 +125,13 @@ def build(spec: Spec) -> Callable[[], Params]:
         layout = {"in_specs": (PartitionSpec(), *[split] * 4), "out_specs": PartitionSpec()}
         over_all = jax.shard_map(sharded, mesh=Mesh(np.array(devices), ("tasks",)), check_vma=False, **layout)
 
-    @jax.jit
     def gradient(params: Params, *tasks: Any) -> Params:
         """In torch's layout, from parameters in torch's layout."""
         turned, back = jax.vjp(functools.partial(as_jax_has_them, filters=filters), params)
         return back(over_all(turned, *tasks))[0]
 
-    held = jax.device_put((given, x_in, y_in, x_out, y_out))
-    return lambda: jax.block_until_ready(gradient(*held))
+    compiled, held = jax.jit(gradient), jax.device_put((given, x_in, y_in, x_out, y_out))
+    return lambda: jax.block_until_ready(compiled(*held))
 
 
 def flat(outcome: Params) -> np.ndarray[Any, Any]:

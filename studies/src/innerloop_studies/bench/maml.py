@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from innerloop.core.losses import get_loss
+from innerloop.core.resources import available_cores
 from innerloop.core.types import Loss, Params, TaskBatch
 from innerloop.learners.gradient import maml
 from innerloop.learners.objectives.episodic import episodic
@@ -22,11 +27,13 @@ from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import make_sampler
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan
-from innerloop_studies.bench import harness, maml_peers
-from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, better
+from innerloop_studies.bench import environments, harness, maml_peers
+from innerloop_studies.bench.environments import Environment
+from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side, better
 from innerloop_studies.bench.worker import Answer, Spec, Worker, flat, peak_mb
 
 PLAIN = "plain-loop"
+JAX = "innerloop_studies.bench.jax_maml"
 
 # ---- what is computed: parameters, tasks and settings, the same for all sides ----
 
@@ -76,6 +83,26 @@ conv = partial(pictures, "conv", shots=1, channels=1, size=28, filters=64, pooli
 """Omniglot's shapes, 5-way 1-shot 15-query, Conv4-64 with strides of two."""
 pooled = partial(pictures, "pooled", shots=5, channels=3, size=84, filters=32, pooling="max")
 """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
+
+
+def jax_sides(base: Spec, environment: Environment, folder: Path) -> list[Side]:
+    """JAX on one host device and on as many as cores share the tasks; pictures by either convolution."""
+    work, dtype = workload(base), base.get("dtype", "float32")
+    inputs = folder / f"{work.kind}-{work.steps}-{dtype}.npz"
+    tensors = work.params | {f"task.{i}": field for i, field in enumerate(work.batch[:4])}
+    np.savez(inputs, allow_pickle=False, **{name: value.numpy() for name, value in tensors.items()})
+    sides = []
+    for devices in sorted({1, math.gcd(available_cores(), work.batch.size)}):
+        flags = {
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+            "JAX_ENABLE_X64": str(int(dtype == "float64")),
+        }
+        where = environment._replace(variables={**environment.variables, **flags})
+        for convolution in ("im2col", "lax") if work.kind != "mlp" else ("",):
+            spec = {**base, "side": "jax", "inputs": str(inputs), "lr": work.lr, "convolution": convolution}
+            name = "-".join(filter(None, ("jax", convolution, f"{devices}-devices")))
+            sides += harness.on_threads([name], spec, [available_cores()], JAX, where)
+    return sides
 
 
 def _at_first_weights(
@@ -192,31 +219,38 @@ def run_cases(
             peers.append(name)
         else:
             say(f"{name} is not installed and left out: pip install 'innerloop[peers]'")
+    jax = environments.find("jax", say)
     threads = [1] if quick else sorted({1, int(machine["cores"])})
-    for steps, ways in cases:
-        base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
+
+    def sides_of(base: Spec, ways: Sequence[Ours], folder: str) -> list[Side]:
+        """Ours and all peers, for one number of inner steps."""
         sides = harness.on_threads(peers, base, threads)
         for way in ways:
             spec = {**base, "side": "ours", **way.plan}
             sides += harness.on_threads([way.name], spec, way.threads or threads)
-        off = None
-        if exact is not None:
-            precise = [side._replace(spec={**side.spec, **exact, "dtype": "float64"}) for side in sides]
-            with harness.started(precise, __name__, say) as run:
-                off = harness.disagreement(run.results, sides[0].name)
-        with harness.started(sides, __name__, say) as run:
-            off = harness.disagreement(run.results, sides[0].name) if off is None else off
-            say(
-                f"{len(sides)} sides compute the same meta-gradient{' in float64' if exact else ''} "
-                f"(largest relative difference {off:.1g})"
-            )
-            measured = run.measured(quick, (3, 0.05), (rounds, 0.5), warm=warm)
+        return sides + (jax_sides(base, jax, Path(folder)) if jax else [])
+
+    for steps, ways in cases:
+        base = {"workload": workload, "steps": steps, "sizes": sizes or {}}
+        with tempfile.TemporaryDirectory() as folder:
+            off, sides = None, sides_of(base, ways, folder)
+            if exact is not None:
+                precise = sides_of({**base, **exact, "dtype": "float64"}, ways, folder)
+                with harness.started(precise, __name__, say) as run:
+                    off = harness.disagreement(run.results, sides[0].name)
+            with harness.started(sides, __name__, say) as run:
+                off = harness.disagreement(run.results, sides[0].name) if off is None else off
+                say(
+                    f"{len(sides)} sides compute the same meta-gradient{' in float64' if exact else ''} "
+                    f"(largest relative difference {off:.1g})"
+                )
+                measured = run.measured(quick, (3, 0.05), (rounds, 0.5), warm=warm)
         for remark in harness.busy(measured.bystanders):
             say(f"{remark} meanwhile: measure again on an idle machine before quoting")
         with Child(sides[0].name, __name__) as child:  # of its own: counting costs memory
             child.ask("setup", spec=sides[0].spec)
             flops = float(child.ask("flops")["flops"])
-        rows += table(steps, ways, measured, off, peers, machine, flops, prefix)
+        rows += table(steps, ways, measured, off, [*peers, *(["jax"] if jax else [])], machine, flops, prefix)
     return {"cases": rows, "machine": machine}
 
 
@@ -239,13 +273,15 @@ def table(
         share = gflops / machine["sgemm_gflops"][str(ours.side.spec["threads"])]
         case = f"{prefix}{steps} step{'s' if steps > 1 else ''}, {way.name}"
         for name in peers:
-            peer = better(measured.timings, f"{name}@")
+            peer = better(measured.timings, name)
             notes = [
                 f"gradients differ by {off:.1g}",
                 f"memory beyond libraries and data {ours.added_mb:.0f} MB, peer {peer.added_mb:.0f} MB",
                 *([f"first call {ours.first_call_s:.0f} s"] if ours.first_call_s > 1 else []),
+                *([f"the peer's {peer.first_call_s:.0f} s"] if peer.first_call_s > 1 else []),
             ]
-            row = measured.row(case, f"{name}@", way.at_least.get(name), notes, name, start)
+            shown = peer.side.name.partition("@")[0]
+            row = measured.row(case, name, way.at_least.get(name), notes, shown, start)
             rows.append({**row, "gflops": gflops, "sgemm_share": share})
     return rows
 

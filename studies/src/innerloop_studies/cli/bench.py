@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from innerloop.cli.options import Json
 from innerloop.cli.output import Result, carry_out, say, table, write
 from innerloop.core.errors import UserError
-from innerloop_studies.bench import BENCHMARKS, module_of, run
+from innerloop_studies.bench import BENCHMARKS, environments, module_of, run
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(BENCHMARKS)}.")]
 _DRAWN = ", ".join(name for name, one in BENCHMARKS.items() if one.is_drawn)
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats: a first look, not for quoting.")]
+Install = Annotated[
+    bool, typer.Option("--install-peers", help="First install peers that need other packages than ours.")
+]
 Picture = Annotated[Path | None, typer.Option("--figure", help=f"Also draw it into this file ({_DRAWN}).")]
 _SHOWN = (
     *("case", "peer", "ours_ms", "peer_ms", "ratio", "at_least", "ours_mb", "peer_mb"),
@@ -22,18 +25,26 @@ _SHOWN = (
 )
 
 
-def bench(name: Name, quick: Quick = False, figure: Picture = None, json: Json = False) -> None:
+def bench(
+    name: Name,
+    quick: Quick = False,
+    figure: Picture = None,
+    install_peers: Install = False,
+    json: Json = False,
+) -> None:
     r"""Measure innerloop side by side with its peers, here and now.
 
     \b
     Examples:
       innerloop bench maml-sine
+      innerloop bench maml-conv --install-peers
       innerloop bench memory --quick --json
       innerloop bench metakernel --figure growth.png
       innerloop bench ranks --figure cost.png
 
     Both sides alternate in one run of the command, each in its own process. Peers that are not installed are
-    left out: `pip install 'innerloop[peers]'` brings them. The plain loop is always there.
+    left out. The plain loop is always there; `pip install 'innerloop[peers]'` brings libraries of torch, and
+    --install-peers others (JAX, for one), each into an environment of its own.
 
     \b
     JSON: cases (case, peer, ours_ms, peer_ms, ratio, ours_mb, peer_mb, threads, repeats).
@@ -41,9 +52,12 @@ def bench(name: Name, quick: Quick = False, figure: Picture = None, json: Json =
 
     def work() -> Result:
         module = module_of(name)
+        if figure is not None:
+            _check_figure(name, figure)
+        if install_peers:
+            _install_peers(name, module)
         if figure is None:
             return {**run(name, quick=quick, say=say)}
-        _check_figure(name, figure)
         result = run(name, quick=quick, say=say)
         module.figure(result).savefig(figure, dpi=160, facecolor="white")
         return {**result, "figure": str(figure)}
@@ -61,6 +75,14 @@ def _check_figure(name: str, figure: Path) -> None:
         raise UserError(
             f"cannot write a picture to {figure}: give a .png, .svg or .pdf in a folder that exists."
         )
+
+
+def _install_peers(name: str, module: Any) -> None:
+    peers = getattr(module, "PEERS", ())
+    if not peers:
+        raise UserError(f"bench {name} has no peer with packages of its own: leave --install-peers out.")
+    for peer in peers:
+        environments.install(peer, say)
 
 
 def _render(result: Result) -> None:

@@ -47,16 +47,8 @@ def install(name: str, say: Callable[[str], None]) -> None:
     say(f"installing {', '.join(required)} into {place}")
     shutil.rmtree(place, ignore_errors=True)
     venv.create(place, with_pip=True)
-    pip = [
-        str(place / "bin" / "python"),
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--disable-pip-version-check",
-        *required,
-    ]
-    done = subprocess.run(pip, capture_output=True, text=True, errors="replace", check=False)
+    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, *required], capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
         raise UserError(f"{name} could not be installed ({last}): without --install-peers it is left out.")

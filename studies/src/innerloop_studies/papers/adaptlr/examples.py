@@ -94,11 +94,6 @@ def independent_traces(moments: Sequence[Number], samples: int, dim: int) -> Tra
     return Traces(trace(2), trace(3), samples)
 
 
-def printed_single_sample(moments: Sequence[Number]) -> float:
-    """α*_lim of Example 2 for K = 1 as E.12 prints it: E[Y⁴] / 2E[Y⁶]."""
-    return float(moments[4] / (2 * moments[6]))
-
-
 def _partitions(items: int) -> Iterator[tuple[int, ...]]:
     """All ways to put that many items into blocks, each named by its first item's rank."""
 
@@ -170,21 +165,14 @@ def sub_gaussian_norm(values: Tensor, orders: int = 10) -> float:
     return float(torch.stack(norms).max())
 
 
-def gap_bound(
-    known: Eigenvalues,
-    rate: float,
-    samples: int,
-    dim: int,
-    tasks: int,
-    norm: float,
-    chance: float,
-    squared: bool = False,
-) -> float:
+def gap_bounds(e: float, samples: int, dim: int, tasks: int, norm: float, chance: float) -> list[float]:
     r"""The bound (3.4) that the gap keeps with probability 1 − δ, without Hanson–Wright's constant.
 
     .. math:: \frac{L^2}K\max\Big\{\sqrt{\frac{d\,\varepsilon}{N^2}\log\frac2\delta},\;
         \frac{\varepsilon}N\log\frac2\delta\Big\}
+
+    And with :math:`\varepsilon^2` under the root.
     """
-    e, log = epsilon(known, rate, samples), math.log(2 / chance)
-    root = math.sqrt(dim * (e**2 if squared else e) * log) / tasks
-    return norm**2 / samples * max(root, e * log / tasks)
+    log = math.log(2 / chance)
+    roots = [math.sqrt(dim * under * log) / tasks for under in (e, e**2)]
+    return [norm**2 / samples * max(root, e * log / tasks) for root in roots]

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.core.statistics import Interval
-
 DOUBLE = torch.float64
+Score = Mapping[str, Any]
+"""A score as JSON holds it, where what is not a number is null."""
 
 
 class Law(NamedTuple):
@@ -54,15 +54,10 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def kept_score(kept: Mapping[str, Any]) -> Interval:
-    """A score as JSON holds it, where what is not a number is null."""
-    mean, ci95 = (math.nan if kept[key] is None else kept[key] for key in ("mean", "ci95"))
-    return Interval(mean, ci95, kept["n"])
-
-
-def errors_of(scores: Sequence[Interval]) -> list[float]:
+def errors_of(scores: Sequence[Score]) -> list[float]:
     """Mean errors; where training failed, infinity."""
-    return [score.mean if math.isfinite(score.mean) else math.inf for score in scores]
+    means = [math.nan if score["mean"] is None else score["mean"] for score in scores]
+    return [mean if math.isfinite(mean) else math.inf for mean in means]
 
 
 class WideNet(NamedTuple):
@@ -72,9 +67,9 @@ class WideNet(NamedTuple):
     second: Tensor
 
 
-def wide_net(made: torch.Generator, inputs: int, width: int, law: str, scale: float = 1.0) -> WideNet:
-    """Weights drawn from U(−scale, scale) or N(0, scale²)."""
-    one = Law("uniform", -scale, scale) if law == "uniform" else Law("normal", 0.0, scale)
+def wide_net(made: torch.Generator, inputs: int, width: int, law: str) -> WideNet:
+    """Weights drawn from U(−1, 1) or N(0, 1)."""
+    one = Law("uniform", -1, 1) if law == "uniform" else Law("normal", 0, 1)
     return WideNet(one.draw(made, inputs, width), one.draw(made, width))
 
 

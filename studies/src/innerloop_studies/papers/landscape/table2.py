@@ -40,28 +40,6 @@ def trained(
     return images.judge_all(name, *tasks, budget, seed, None if untrained else training)
 
 
-def _checks(scale: str) -> dict[str, dict[str, float]]:
-    """One run again; and both methods before training, each taking one step, from unlike mixtures."""
-    budget = BUDGETS[scale]
-    one_step = budget._replace(test_steps=1)
-    return {
-        "again": trained(scale, SHARES[1], "MAML", budget, 0),
-        "MAML": trained(scale, SHARES[0], "MAML", one_step, 0, untrained=True),
-        "NAL": trained(scale, SHARES[-1], "NAL", one_step, 0, untrained=True),
-    }
-
-
-def _smoke_rows(accuracies: Accuracies, checks: dict[str, dict[str, float]]) -> list[Row]:
-    """What must hold however little was trained."""
-    mine = accuracies[f"p={SHARES[1]} MAML"]
-    pairs = [(mine[part].mean, checks["again"][part]) for part in JUDGED]
-    what = "before training, MAML's and NAL's accuracies after one step are the same, whatever p is"
-    return [
-        same_row(f"MAML trained again at p={SHARES[1]} has the same accuracies", pairs),
-        images.alike_row(what, checks["MAML"], checks["NAL"]),
-    ]
-
-
 def shapes(scale: str) -> dict[str, Kind]:
     """Ways, shots and queries of easy and of hard tasks."""
     if scale == "smoke":
@@ -149,7 +127,12 @@ def run(scale: str, say: Say) -> Reproduction:
         for part in ("test easy", "test hard")
     }
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
-    checks = _checks(scale) if scale == "smoke" else {}
+    checks = {}
+    if scale == "smoke":  # one run again; both methods before training, one step each, of unlike mixtures
+        one_step = BUDGETS[scale]._replace(test_steps=1)
+        checks["again"] = trained(scale, SHARES[1], "MAML", BUDGETS[scale], 0)
+        for method, share in (("MAML", SHARES[0]), ("NAL", SHARES[-1])):
+            checks[method] = trained(scale, share, method, one_step, 0, untrained=True)
     protocol = _protocol(scale, BUDGETS[scale])
     rows = _rows(accuracies, scale, checks)
     return Reproduction(rows, {"landscape-table2": figure}, images.plain_accuracies(accuracies), protocol)
@@ -160,15 +143,22 @@ def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]
     answers = {part: asked[part.split()[1]] * SEEDS[scale] for part in JUDGED}
     judged = [(kinds[part].mean / 100, n) for kinds in accuracies.values() for part, n in answers.items()]
     rows = [counts_row(judged)]
-    if scale == "smoke":
-        return rows + _smoke_rows(accuracies, checks)
+
+    def mean(share: float, method: str, part: str) -> float:
+        return accuracies[f"p={share} {method}"][part].mean
+
+    if scale == "smoke":  # what must hold however little was trained
+        pairs = [(mean(SHARES[1], "MAML", part), checks["again"][part]) for part in JUDGED]
+        what = "before training, MAML's and NAL's accuracies after one step are the same, whatever p is"
+        return [
+            *rows,
+            same_row(f"MAML trained again at p={SHARES[1]} has the same accuracies", pairs),
+            images.alike_row(what, checks["MAML"], checks["NAL"]),
+        ]
 
     def statement(what: str, published: Any, ours: str, holds: bool, more: str = "") -> None:
         expected = scale != "cpu" or what not in FAILS
         rows.append(row(what, published, ours, holds, expected=expected, reason=deviations(scale) + more))
-
-    def mean(share: float, method: str, part: str) -> float:
-        return accuracies[f"p={share} {method}"][part].mean
 
     for share in SHARES:
         for i, part in enumerate(JUDGED):

@@ -154,18 +154,23 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     title = "Hard tasks more often, or with more weight: accuracy on test tasks, %"
     figure = bars_figure(groups, title, columns=len(KINDS))
-    return Reproduction(rows, {NAME: figure}, by_case, _protocol(by_case, scale))
+    hard = {case: ", ".join(arms["share"][0]["hard groups"]) for case, arms in by_case.items()}
+    protocol = {
+        "tasks": "alphabets: Omniglot, 5-way 1-shot within an alphabet; superclasses: CIFAR-FS, 5-way "
+        f"5-shot, a task's classes all of hard superclasses or all of others; {QUERIES} queries a class",
+        "training": f"MAML of one step by Adam at 1e-3, {budget.tasks} tasks a step, steps {budget.steps}; "
+        f"Conv4-{budget.filters}, strided",
+        "hard groups": f"hardest of nearest neighbours of pixels in the training split: {hard}",
+        "hard test groups": "the same measure in the test split: "
+        + ", ".join(f"{one.hardest_test} of {name}" for name, one in CASES.items()),
+        "judged": f"{budget.episodes} test tasks of each kind, {SEEDS[scale]} seed(s), after one step",
+    }
+    return Reproduction(rows, {NAME: figure}, by_case, protocol)
 
 
 def percent(runs: Runs, kind: str) -> Interval:
     """Accuracy over seeds."""
     return mean_interval([100 * mean(one, kind) for one in runs])
-
-
-def gain(by_arm: ByArm, arm: str, kind: str) -> Interval:
-    """Points above plain training on the same tasks and from the same first weights, over seeds."""
-    pairs = zip(by_arm[arm], by_arm["plain"], strict=True)
-    return mean_interval([100 * (mean(one, kind) - mean(plain, kind)) for one, plain in pairs])
 
 
 def _smoke_rows(by_case: Mapping[str, ByArm]) -> list[Row]:
@@ -187,18 +192,17 @@ def _rows(by_case: Mapping[str, ByArm], scale: str) -> list[Row]:
         hard, easy = (percent(arms["plain"], kind).mean for kind in ("hard", "easy"))
         what = f"{case}: plain training is worse on hard test tasks than on easy ones"
         rows.append(row(what, "by definition", f"{hard:.1f} against {easy:.1f} %", hard < easy))
-        for arm, words in SAID.items():
-            rows += [_effect(f"{case}: {words}", kind, gain(arms, arm, kind), scale) for kind in KINDS]
+        for (arm, words), kind in itertools.product(SAID.items(), KINDS):
+            pairs = zip(arms[arm], arms["plain"], strict=True)
+            gained = mean_interval([100 * (mean(one, kind) - mean(plain, kind)) for one, plain in pairs])
+            # better beyond its interval; on easy tasks, not worse beyond it
+            holds = gained.mean + gained.ci95 >= 0 if kind == "easy" else gained.mean - gained.ci95 > 0
+            effect = "no loss on easy" if kind == "easy" else f"gain on {kind}"
+            what = f"{case}: {words}: {effect} test tasks, points"
+            paper = "improves (§6, of others' work)" if kind == "hard" else "not stated"
+            expected = scale != "cpu" or what not in FAILS
+            rows.append(row(what, paper, str(gained), holds, expected=expected, reason=REASON))
     return rows
-
-
-def _effect(of: str, kind: str, gained: Interval, scale: str) -> Row:
-    """Better beyond its interval; on easy tasks, not worse beyond it."""
-    holds = gained.mean + gained.ci95 >= 0 if kind == "easy" else gained.mean - gained.ci95 > 0
-    what = f"{of}: {'no loss on easy' if kind == 'easy' else f'gain on {kind}'} test tasks, points"
-    paper = {"hard": "improves (§6, of others' work)", "easy": "not stated", "all": "not stated"}[kind]
-    expected = scale != "cpu" or what not in FAILS
-    return row(what, paper, str(gained), holds, expected=expected, reason=REASON)
 
 
 REASON = "paired with plain training: same first weights, same test tasks; interval over seeds decides"
@@ -208,21 +212,6 @@ FAILS = [
 ]
 FAILS.append(f"superclasses: {SAID['weight']}: no loss on easy test tasks, points")
 """What is not shown at `cpu`: no gain is beyond its interval, and one loss is."""
-
-
-def _protocol(by_case: Mapping[str, ByArm], scale: str) -> dict[str, Any]:
-    budget = BUDGETS[scale]
-    hard = {case: ", ".join(arms["share"][0]["hard groups"]) for case, arms in by_case.items()}
-    return {
-        "tasks": "alphabets: Omniglot, 5-way 1-shot within an alphabet; superclasses: CIFAR-FS, 5-way "
-        f"5-shot, a task's classes all of hard superclasses or all of others; {QUERIES} queries a class",
-        "training": f"MAML of one step by Adam at 1e-3, {budget.tasks} tasks a step, steps {budget.steps}; "
-        f"Conv4-{budget.filters}, strided",
-        "hard groups": f"hardest of nearest neighbours of pixels in the training split: {hard}",
-        "hard test groups": "the same measure in the test split: "
-        + ", ".join(f"{one.hardest_test} of {name}" for name, one in CASES.items()),
-        "judged": f"{budget.episodes} test tasks of each kind, {SEEDS[scale]} seed(s), after one step",
-    }
 
 
 def mean(one: Mapping[str, Any], kind: str) -> float:

@@ -13,7 +13,7 @@ Score = Mapping[str, Any]
 
 
 class Law(NamedTuple):
-    """A distribution: ``uniform`` (low, high), ``normal`` (mean, deviation), ``exponential`` (mean)."""
+    """A distribution by its kind: low and high, mean and deviation, the mean, degrees, or the exponent."""
 
     kind: str
     a: float
@@ -29,6 +29,10 @@ class Law(NamedTuple):
             return -self.a * torch.log1p(-torch.rand(*shape, generator=made, dtype=DOUBLE))
         if self.kind == "chi-square":
             return torch.randn(*shape, int(self.a), generator=made, dtype=DOUBLE).square().sum(-1)
+        if self.kind == "zipf":  # P(k) ∝ k^−a on 1 … 1000
+            weights = torch.arange(1, 1001, dtype=DOUBLE) ** -self.a
+            drawn = torch.multinomial(weights, math.prod(shape), replacement=True, generator=made)
+            return (drawn + 1).double().reshape(shape)
         raise ValueError(f"unknown distribution '{self.kind}'")
 
     def __str__(self) -> str:
@@ -37,6 +41,7 @@ class Law(NamedTuple):
             "normal": f"N({self.a:g}, {self.b:.3g}²)",
             "exponential": f"Exp(mean {self.a:g})",
             "chi-square": f"χ²({self.a:g})",
+            "zipf": f"Zipf({self.a:g})",
         }
         return short[self.kind]
 

@@ -15,6 +15,7 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Landscape, Figure 8: logistic regression against ρ_H"
 VERSION = 1
+F64 = torch.float64
 DIM, SHOTS, OUTER, RATE = 10, 500, 25, 4.0
 SIZES = {"smoke": (2, 3, 400, 10), "cpu": (5, 8, 3000, 40), "paper": (10, 15, 5000, 200)}
 """Repeats, values of ρ_H, iterations, support sets per evaluation."""
@@ -66,9 +67,9 @@ def _panels(ends: Ends) -> list[Panel]:
 
 
 def _measure(runs: int, grid: int, steps: int, draws: int) -> dict[str, Any]:
-    rho = torch.linspace(0.05, 0.95, grid, dtype=torch.float64)
+    rho = torch.linspace(0.05, 0.95, grid, dtype=F64)
     scales = rho.expand(runs, -1)
-    one = torch.ones(runs, grid, DIM, dtype=torch.float64)
+    one = torch.ones(runs, grid, DIM, dtype=F64)
     found: Ends = {"rho": rho.tolist()}
     for i, method in enumerate(("nal", "maml")):
         w = sgd(method, scales, steps, seed=i)
@@ -78,9 +79,6 @@ def _measure(runs: int, grid: int, steps: int, draws: int) -> dict[str, Any]:
         values = (*intervals(w.mean(-1)), *intervals((hard + easy) / 2))
         found[method] = dict(zip(keys, values, strict=True))
     return found
-
-
-F64 = torch.float64
 
 
 def draw(rho: Tensor, optima: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

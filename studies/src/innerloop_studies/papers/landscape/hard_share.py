@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import Interval, mean_interval
-from innerloop.data.source import ImageSource
 from innerloop.evaluation.scores import evaluate
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
@@ -86,26 +85,21 @@ def recipe_of(scale: str, name: str, arm: str, budget: HardShareBudget, seed: in
     )
 
 
-def test_kinds(name: str, source: ImageSource, ways: int) -> dict[str, Kind]:
-    """Test tasks of hard groups, of the others, and of all as they come."""
-    case = CASES[name]
-    every = Kind(ways, case.shots, QUERIES, case.choice, name="all")  # type: ignore[arg-type]
-    hard = hardest_groups(source, "test", ways, case.hardest_test)
-    return {kind.name: kind for kind in (*by_hardness(every, source, "test", hard, 0.5), every)}
-
-
 def trained(scale: str, case: str, arm: str, budget: HardShareBudget, seed: int) -> dict[str, Any]:
     """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds."""
     parts = Parts(recipe_of(scale, case, arm, budget, seed))
-    data, plan = parts.data, Plan("loop")
+    data, plan, about, ways = parts.data, Plan("loop"), CASES[case], parts.recipe.tasks.ways
     state = fit_parts(parts, plan=plan)
     learner, by_kind = parts.learner_after(1), {}
     scaled: dict[str, Any] = {"mean": data.scale.mean, "std": data.scale.std}
-    for name, kind in test_kinds(case, data.pictures, parts.recipe.tasks.ways).items():
-        seeded = derive_seed(0, "landscape-hard-share", name)
+    # test tasks of hard groups, of the others, and of all as they come
+    every = Kind(ways, about.shots, QUERIES, about.choice, name="all")  # type: ignore[arg-type]
+    hard = hardest_groups(data.pictures, "test", ways, about.hardest_test)
+    for kind in (*by_hardness(every, data.pictures, "test", hard, 0.5), every):
+        seeded = derive_seed(0, "landscape-hard-share", kind.name)
         stream = few_shot_sampler(data.pictures, "test", seed=seeded, kinds=[kind], **scaled)
         judged = evaluate(learner, state.params, state.buffers, stream, parts.loss, budget.episodes, plan)
-        by_kind[name] = judged.scores
+        by_kind[kind.name] = judged.scores
     return {"scores": by_kind, "hard groups": list(data.hard_groups)}
 
 

@@ -1,7 +1,6 @@
 """Proposition 1, Corollaries 1 and 2, eq. 9, Remark 1, footnote 1 (§3, A.1 to A.3): formulas, simulated."""
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from innerloop.report.plots.panels import line, panels_figure
@@ -57,7 +56,11 @@ def run(scale: str, say: Say) -> Reproduction:
         "Remark 1": f"{FEW} directions of variance 1, {MANY - FEW} of {WEAK:g}; {FEW} or {MANY} equal",
         "paper": "formulas: nothing is run there",
     }
-    return Reproduction(rows, {"landscape-proposition1": _figure()}, {"needed": needed}, protocol)
+    grid = torch.logspace(0.5, 4, 60, dtype=F64)
+    curves = [line(name, grid.tolist(), _gains(s, grid).tolist()) for name, s in _spectra().items()]
+    one = loglog("samples m of the step", "gain of MAML over NAL", curves)
+    figures = {"landscape-proposition1": panels_figure([one], columns=1, width=5.4)}
+    return Reproduction(rows, figures, {"needed": needed}, protocol)
 
 
 def _simulated(env: Environment, w: Tensor, draws: int) -> Tensor:
@@ -188,10 +191,3 @@ def _remark_rows(needed: dict[str, float]) -> list[Row]:
     said = f"gain {gain:.2f}; with ρ_H in all directions {plain:.2f} (d = 10, m = 2000)"
     why = "holds if at least half of the gain remains"
     return [remark, row(what, "a similar setting", said, gain > 0.5 * plain > 1, reason=why)]
-
-
-def _figure() -> Figure:
-    grid = torch.logspace(0.5, 4, 60, dtype=F64)
-    curves = [line(name, grid.tolist(), _gains(s, grid).tolist()) for name, s in _spectra().items()]
-    one = loglog("samples m of the step", "gain of MAML over NAL", curves)
-    return panels_figure([one], columns=1, width=5.4)

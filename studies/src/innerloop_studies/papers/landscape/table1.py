@@ -65,13 +65,13 @@ def tasks_of(
 ) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
     """What is trained on, and what is judged on."""
     source, alphabets = alphabets_of(scale)
-    few = setting == "Small"
-    hard = {part: alphabets[f"{part} hard"][: 1 if few else None] for part in ("train", "test")}
 
     def kinds(part: str, shots: int) -> list[Kind]:
+        easy, hard = (tuple(alphabets[f"{part} {name}"]) for name in ("easy", "hard"))
+        hard = hard[:1] if setting == "Small" else hard
         return [
-            Kind(WAYS, shots, QUERIES, "across-groups", tuple(alphabets[f"{part} easy"]), 0.5, "easy"),
-            Kind(WAYS, shots, QUERIES, "one-group", tuple(hard[part]), 0.5, "hard"),
+            Kind(WAYS, shots, QUERIES, "across-groups", easy, 0.5, "easy"),
+            Kind(WAYS, shots, QUERIES, "one-group", hard, 0.5, "hard"),
         ]
 
     judged = {
@@ -119,8 +119,9 @@ BUDGETS = {
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot; finished runs are kept."""
+    budget = BUDGETS[scale]
     _, alphabets = alphabets_of(scale)
-    methods, lengths = METHODS[scale], {"budget": [BUDGETS[scale]], "seed": range(SEEDS[scale])}
+    methods, lengths = METHODS[scale], {"budget": [budget], "seed": range(SEEDS[scale])}
     jobs = combined(scale=[scale], method=methods, setting=SETTINGS, **lengths)
     values = compute_parts("landscape-table1", VERSION, trained, jobs)
     accuracies = images.over_seeds(jobs, lambda job: f"{job['setting']} {job['method']}", values, say)
@@ -132,8 +133,20 @@ def run(scale: str, say: Say) -> Reproduction:
     first = {}  # before training: one network, which takes the same step in the same tasks
     for name in ("MAML", "NAL-1") if scale == "smoke" else ():
         arm = ARMS[name]
-        first[name] = images.judge_all(arm.method, *tasks_of(scale, "Large", arm), BUDGETS[scale], 0, None)
-    protocol = _protocol(scale, BUDGETS[scale], alphabets)
+        first[name] = images.judge_all(arm.method, *tasks_of(scale, "Large", arm), budget, 0, None)
+    protocol = {
+        "data": "embedded glyphs" if scale == "smoke" else "Omniglot, 28×28",
+        "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 20,000 of 8), SGD at its "
+        "rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones; inner rate 0.1, one step",
+        "pictures of a task": "MAML 5 and 50. NAL-1 75, NAL-10 100. The paper contradicts itself: n = n₁ + "
+        "n₂ (§5) is 55 and 100, n = n₁ + 5n₂ (C.4) is 75 and 300, and 5 characters have 100 drawings",
+        "network": f"Conv4-{budget.filters}, strided, flattened; batch statistics of the query set",
+        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
+        "hard alphabets": "largest error of raw pixels' nearest neighbours (the paper: of MAML); train "
+        f"{', '.join(alphabets['train hard'])}; test {', '.join(alphabets['test hard'])}; Small: the first",
+        "baselines": "Adam at 1e-3, same steps; MTL and RFS with logistic regression on frozen unit features "
+        "(C = 3)",
+    }
     rows = _rows(accuracies, scale, first)
     return Reproduction(rows, {"landscape-table1": figure}, images.plain_accuracies(accuracies), protocol)
 
@@ -221,19 +234,3 @@ FAILS = (
     "Large: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points",
 )
 """What does not hold at `cpu`, where SGD at the published rate does not begin to learn."""
-
-
-def _protocol(scale: str, budget: Budget, alphabets: dict[str, list[str]]) -> dict[str, Any]:
-    return {
-        "data": "embedded glyphs" if scale == "smoke" else "Omniglot, 28×28",
-        "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 20,000 of 8), SGD at its "
-        "rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones; inner rate 0.1, one step",
-        "pictures of a task": "MAML 5 and 50. NAL-1 75, NAL-10 100. The paper contradicts itself: n = n₁ + "
-        "n₂ (§5) is 55 and 100, n = n₁ + 5n₂ (C.4) is 75 and 300, and 5 characters have 100 drawings",
-        "network": f"Conv4-{budget.filters}, strided, flattened; batch statistics of the query set",
-        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
-        "hard alphabets": "largest error of raw pixels' nearest neighbours (the paper: of MAML); train "
-        f"{', '.join(alphabets['train hard'])}; test {', '.join(alphabets['test hard'])}; Small: the first",
-        "baselines": "Adam at 1e-3, same steps; MTL and RFS with logistic regression on frozen unit features "
-        "(C = 3)",
-    }

@@ -117,8 +117,9 @@ BUDGETS = {
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
+    budget = BUDGETS[scale]
     sources_of(scale)  # missing data are told at once
-    lengths = {"budget": [BUDGETS[scale]], "seed": range(SEEDS[scale])}
+    lengths = {"budget": [budget], "seed": range(SEEDS[scale])}
     jobs = combined(scale=[scale], share=SHARES, method=METHODS, **lengths)
     values = compute_parts("landscape-table2", VERSION, trained, jobs)
     accuracies = images.over_seeds(jobs, lambda job: f"p={job['share']} {job['method']}", values, say)
@@ -129,11 +130,23 @@ def run(scale: str, say: Say) -> Reproduction:
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
     checks = {}
     if scale == "smoke":  # one run again; both methods before training, one step each, of unlike mixtures
-        one_step = BUDGETS[scale]._replace(test_steps=1)
-        checks["again"] = trained(scale, SHARES[1], "MAML", BUDGETS[scale], 0)
+        one_step = budget._replace(test_steps=1)
+        checks["again"] = trained(scale, SHARES[1], "MAML", budget, 0)
         for method, share in (("MAML", SHARES[0]), ("NAL", SHARES[-1])):
             checks[method] = trained(scale, share, method, one_step, 0, untrained=True)
-    protocol = _protocol(scale, BUDGETS[scale])
+    protocol = {
+        "data": "embedded glyphs, smaller tasks"
+        if scale == "smoke"
+        else "FS-CIFAR100, 32×32, split by superclass: 80 classes of 16 (450 + 150 pictures), 20 of 4",
+        "tasks": "(ways, shots) = (2, 50) and (20, 5): as C.5 corrects the body; 10 targets a class; NAL "
+        "trains on 15 pictures a class of both",
+        "training": f"{budget.steps} steps of {budget.tasks} tasks (C.5: 20,000 of 8, and then 10,000 of 2); "
+        "SGD at the paper's rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones",
+        "network": f"Conv4-{budget.filters}, {budget.pooling}, flattened, as for Omniglot; batch statistics; "
+        "20 outputs, N used",
+        "adaptation": "rate 0.1; MAML one step, NAL five at test",
+        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
+    }
     rows = _rows(accuracies, scale, checks)
     return Reproduction(rows, {"landscape-table2": figure}, images.plain_accuracies(accuracies), protocol)
 
@@ -204,19 +217,3 @@ FAILS = (
     ),
 )
 """What does not hold at `cpu`, where SGD at the published rates has not begun to learn."""
-
-
-def _protocol(scale: str, budget: Budget) -> dict[str, Any]:
-    return {
-        "data": "embedded glyphs, smaller tasks"
-        if scale == "smoke"
-        else "FS-CIFAR100, 32×32, split by superclass: 80 classes of 16 (450 + 150 pictures), 20 of 4",
-        "tasks": "(ways, shots) = (2, 50) and (20, 5): as C.5 corrects the body; 10 targets a class; NAL "
-        "trains on 15 pictures a class of both",
-        "training": f"{budget.steps} steps of {budget.tasks} tasks (C.5: 20,000 of 8, and then 10,000 of 2); "
-        "SGD at the paper's rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones",
-        "network": f"Conv4-{budget.filters}, {budget.pooling}, flattened, as for Omniglot; batch statistics; "
-        "20 outputs, N used",
-        "adaptation": "rate 0.1; MAML one step, NAL five at test",
-        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
-    }

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from innerloop.core.losses import get_loss
-from innerloop.core.statistics import Interval
 from innerloop.learners import anil
 from innerloop.learners.online import online_anil, online_buffers
 from innerloop.nets import conv4
@@ -16,7 +15,6 @@ from innerloop.theory.rate.estimate import RateRange
 from innerloop_studies.papers.adaptlr import fig3 as adaptlr_fig3
 from innerloop_studies.papers.adaptlr import fig10 as adaptlr_fig10
 from innerloop_studies.papers.adaptlr import fig12 as adaptlr_fig12
-from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, TASKS
 from innerloop_studies.papers.adaptlr.fig3 import (
     ENTRIES,
     OURS,
@@ -32,8 +30,8 @@ from innerloop_studies.papers.adaptlr.fig12 import RATES
 from innerloop_studies.papers.adaptlr.fig12 import recipe_for as fig12_recipe
 
 
-def scored(mean: float) -> Interval:
-    return Interval(mean, 0.1, 10)
+def scored(mean: float) -> dict[str, float]:
+    return {"mean": mean, "ci95": 0.1, "n": 10}
 
 
 def test_figure_12_reads_a_row_a_column_and_the_diagonal() -> None:
@@ -50,8 +48,8 @@ def test_figures_10_and_12_have_one_set_of_settings() -> None:
     quadratic = next(iter(CASES))
     ten, twelve = fig10_recipe(quadratic, 0.01, 5, 6), fig12_recipe(0.01, 5, 6)
     assert (ten.tasks, ten.model, ten.eval) == (twelve.tasks, twelve.model, twelve.eval)
-    assert (ten.outer.batch, ten.inner.loss) == (twelve.outer.batch, twelve.inner.loss) == (TASKS, LOSS)
-    assert (ten.eval.shots, ten.eval.queries) == (JUDGED["shots"], JUDGED["queries"])
+    assert (ten.outer.batch, ten.inner.loss) == (twelve.outer.batch, twelve.inner.loss) == (3, "half-mse")
+    assert (ten.eval.shots, ten.eval.queries) == (20, 50)
     assert ten.tasks.settings["dim"] == 1
     assert ten.model.hidden == [60]
 

@@ -17,6 +17,7 @@ from innerloop.data.glyphs import glyphs
 from innerloop.learners import episodic, erm, maml
 from innerloop.nets.neurons import logistic_model, neurons
 from innerloop.report.plots.panels import line, panel, panels_figure, points
+from innerloop.tasks.hard_groups import group_errors
 from innerloop.testing.closeness import ROUNDED, assert_close, assert_mean
 from innerloop.theory.landscape.finite import TaskMoments, empirical_maml, empirical_nal
 from innerloop.training.task_weights import weighted_gradient
@@ -180,7 +181,7 @@ def test_neuron_losses_on_a_grid_equal_autograd(activation: str) -> None:
 
 def test_hard_alphabets_are_disjoint_and_ranked() -> None:
     source = glyphs()
-    ranked = alphabets.hardest_first(source, episodes=4)
+    ranked = group_errors(source, "all", alphabets.WAYS, episodes=4)
     assert sorted(ranked) == sorted(source.group_names)
 
 

@@ -1,17 +1,22 @@
 """What AdaptLR takes from Bernacchia (2021): settings of his Figure 2, and a range of training rates."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from innerloop.experiment.recipe.schema import Recipe
+from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.theory.rate.forms import minimise
 
 _FAMILY = {"family": "bernacchia-quadratic", "settings": {"dim": 1, "sigma": 1.0, "nu": 0.5, "mean": 0.0}}
-QUADRATIC: dict[str, Any] = {"tasks": {**_FAMILY, "shots": 30, "queries": 2}, "model": {"hidden": [60]}}
 TASKS = 3
-JUDGED = {"shots": 20, "queries": 50}
-LOSS = "half-mse"
+QUADRATIC: dict[str, Any] = {
+    "tasks": {**_FAMILY, "shots": 30, "queries": 2},
+    "model": {"hidden": [60]},
+    "inner": {"loss": "half-mse"},
+    "outer": {"batch": TASKS},
+    "eval": {"shots": 20, "queries": 50},
+}
 STATED = {
     "tasks": "his quadratic family, σ = 1, ν = 0.5, w₀ = 0; p = 1: 30,001 parameters of 10,000 units leave "
     "no other",
@@ -22,6 +27,17 @@ STATED = {
     "source": "numbers of his Figure 2; AdaptLR prints none for networks, and his for them are not at hand",
 }
 """For protocols."""
+
+
+def maml_recipe(name: str, setting: dict[str, Any], inner: Any, steps: int, episodes: int) -> Recipe:
+    """MAML in such a setting, the rest of its inner loop in ``inner``."""
+    own = {
+        "name": name,
+        "inner": {"method": "maml", **setting["inner"], **inner},
+        "outer": {**setting["outer"], "steps": steps, "clip": 10.0},
+        "eval": {**setting["eval"], "episodes": episodes},
+    }
+    return make_recipe({**setting, **own})
 
 
 class Excess(NamedTuple):
@@ -37,12 +53,6 @@ class Excess(NamedTuple):
     values: Tensor
     queries: int
     shots: int
-
-    @classmethod
-    def drawn(cls, made: torch.Generator, shots: int, queries: int, dim: int, draws: int) -> Self:
-        """From support sets of standard normal inputs."""
-        x = torch.randn(draws, shots, dim, generator=made, dtype=torch.float64)
-        return cls(torch.linalg.eigvalsh(x.mT @ x / shots).clamp(min=0), queries, shots)
 
     def spread(self, rate: float) -> float:
         """The factor of ν², up to m: least at 0, where every task weighs all directions alike."""

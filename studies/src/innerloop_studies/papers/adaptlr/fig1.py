@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from innerloop.report.plots.panels import Panel, line, mark, panel, panels_figure
 from innerloop.theory.rate.estimate import bounds, limit_moments
@@ -42,30 +41,25 @@ def _case(inputs: Law, optima: Law, tasks: int, seed: int) -> dict[str, Any]:
     highest = bounds(features[:tasks]).high
     limit = limit_moments(features).rate
     rates = torch.linspace(0, highest, 81, dtype=features.dtype).tolist()
-    path = trajectory(task_sums(features, a), rates)
-    distance = _mean_distance(path, a)
+    *path, at_limit = trajectory(task_sums(features, a), [*rates, limit])
+    *distance, limit_distance = (float((w - a).norm(dim=1).mean()) for w in (*path, at_limit))
     nearest = min(range(len(rates)), key=distance.__getitem__)
-    at_limit = trajectory(task_sums(features, a), [limit])
     return {
         "rates": rates,
-        "path": path.tolist(),
+        "path": [w.tolist() for w in path],
         "distance": distance,
         "optima": a.tolist(),
         "limit": limit,
-        "at_limit": at_limit[0].tolist(),
-        "limit_distance": _mean_distance(at_limit, a)[0],
+        "at_limit": at_limit.tolist(),
+        "limit_distance": limit_distance,
         "nearest": rates[nearest],
         "laws": f"x ~ {inputs}, a ~ {optima}",
     }
 
 
-def _mean_distance(points: Tensor, optima: Tensor) -> list[float]:
-    return [float((w - optima).norm(dim=1).mean()) for w in points]
-
-
 def _rows(name: str, case: dict[str, Any]) -> list[Row]:
-    start, best, there = case["distance"][0], min(case["distance"]), case["limit_distance"]
-    next_one, falls = case["distance"][1], f"{name}: mean distance to task optima falls as α leaves 0"
+    (start, next_one, *_), best, there = case["distance"], min(case["distance"]), case["limit_distance"]
+    falls = f"{name}: mean distance to task optima falls as α leaves 0"
     share = (start - there) / (start - best) if start > best else 0.0
     return [
         row(falls, "falls", f"{start:.4f} → {next_one:.4f}", next_one < start),

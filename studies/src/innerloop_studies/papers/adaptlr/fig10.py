@@ -1,17 +1,16 @@
 """AdaptLR, Figure 10: the heuristic range H.18 with H.19 against the test loss of trained networks."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from innerloop.choose.rates import advice_for
 from innerloop.core.trees import count
 from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.rate.estimate import RateRange, merged_range
-from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
-from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
+from innerloop_studies.papers.adaptlr.bernacchia import QUADRATIC, STATED, maml_recipe
+from innerloop_studies.papers.adaptlr.shared import errors_of
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
@@ -19,48 +18,24 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_r
 
 TITLE = "AdaptLR, Figure 10: the heuristic range for networks against trained ones"
 VERSION = 1
-
-
-class NetworkSetting(NamedTuple):
-    """A family with its network, how it is judged, and the rates to try."""
-
-    settings: dict[str, Any]
-    judged: dict[str, Any]
-    batch: int
-    loss: str
-    grid: tuple[float, ...]
-
-    @property
-    def shots(self) -> int:
-        """Samples that a task adapts to in training: the K of H.18."""
-        return int(self.settings["tasks"]["shots"])
-
-
-_SINE = {
+_SINE: dict[str, Any] = {
     "tasks": {"family": "sine", "shots": 10, "queries": 10},
     "model": {"hidden": [40, 40], "weight_var": 1.0},
+    "inner": {"loss": "mse"},
+    "outer": {"batch": 25},
+    "eval": {},
 }
 CASES = {
     # a rate under ½ · mean is twice that under the mean: the same steps are tried in both
-    "(a) quadratic, 1-60-1": NetworkSetting(
-        QUADRATIC, JUDGED, TASKS, LOSS, (0.002, 0.006, 0.02, 0.06, 0.2, 0.6)
-    ),
-    "(b) sine, 1-40-40-1": NetworkSetting(_SINE, {}, 25, "mse", (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
+    "(a) quadratic, 1-60-1": (QUADRATIC, (0.002, 0.006, 0.02, 0.06, 0.2, 0.6)),
+    "(b) sine, 1-40-40-1": (_SINE, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
 }
+"""Families with their networks and how they are judged, and the rates to try."""
 
 
 def recipe_for(case: str, rate: float, steps: int, episodes: int) -> Recipe:
     """One-step MAML."""
-    settings, judged_on, batch, loss, _ = CASES[case]
-    return make_recipe(
-        {
-            "name": "adaptlr-fig10",
-            **settings,
-            "inner": {"method": "maml", "lr": rate, "steps": 1, "loss": loss},
-            "outer": {"steps": steps, "batch": batch, "clip": 10.0},
-            "eval": {"episodes": episodes, **judged_on},
-        }
-    )
+    return maml_recipe("adaptlr-fig10", CASES[case][0], {"lr": rate, "steps": 1}, steps, episodes)
 
 
 def scored(case: str, rate: float, steps: int, episodes: int) -> dict[str, Any]:
@@ -94,22 +69,20 @@ def run(scale: str, say: Say) -> Reproduction:
         "inner steps": 1,
         "seed": 0,
     }
-    data = {
-        case: {**results, "scores": [score._asdict() for score in results["scores"]]}
-        for case, results in by_case.items()
-    }
-    return Reproduction(rows, {"adaptlr-fig10": panels_figure(panels)}, data, protocol)
+    return Reproduction(rows, {"adaptlr-fig10": panels_figure(panels)}, by_case, protocol)
 
 
 def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
     """Scores along the grid, and both ranges."""
-    setting = CASES[case]
-    jobs = [{"case": case, "rate": rate, "steps": steps, "episodes": episodes} for rate in setting.grid]
-    scores = [kept_score(value) for value in compute_parts("adaptlr-fig10", VERSION, scored, jobs)]
+    setting, grid = CASES[case]
+    jobs = [{"case": case, "rate": rate, "steps": steps, "episodes": episodes} for rate in grid]
+    scores = list(compute_parts("adaptlr-fig10", VERSION, scored, jobs))
     parts = build(recipe_for(case, 0.01, steps, episodes))
-    h19 = merged_range(setting.batch, setting.shots, count(parts.params), loss=setting.loss)
+    h19 = merged_range(
+        setting["outer"]["batch"], setting["tasks"]["shots"], count(parts.params), **setting["inner"]
+    )
     advice = advice_for(parts)
-    given = {"rates": setting.grid, "scores": scores, "h19": h19, "ours": RateRange(advice.low, advice.high)}
+    given = {"rates": grid, "scores": scores, "h19": h19, "ours": RateRange(advice.low, advice.high)}
     return {**given, "steps": steps, "episodes": episodes}
 
 
@@ -129,6 +102,7 @@ def _smoke_rows(case: str, results: dict[str, Any], _: str) -> list[Row]:
 
 def _rows(case: str, results: dict[str, Any], scale: str) -> list[Row]:
     best, (low, high), ours = _best(results), results["h19"], results["ours"]
+    tasks = CASES[case][0]["outer"]["batch"]
     what = f"{case}: ours, half to eight times H.1 on tangent features, contains it"
     return [
         row(
@@ -137,7 +111,7 @@ def _rows(case: str, results: dict[str, Any], scale: str) -> list[Row]:
             f"{low:.3g} to {high:.3g}; best of the grid {best:g}",
             low <= best <= high,
             expected=(scale, case[:3]) not in OUTSIDE,
-            reason=f"N is arbitrary: {CASES[case].batch} tasks a meta-step here; half a decade between rates",
+            reason=f"N is arbitrary: {tasks} tasks a meta-step here; half a decade between rates",
         ),
         row(what, "–", f"{ours.low:.3g} to {ours.high:.3g}", ours.low <= best <= ours.high),
     ]
@@ -146,7 +120,7 @@ def _rows(case: str, results: dict[str, Any], scale: str) -> list[Row]:
 def _panel(case: str, results: dict[str, Any]) -> Panel:
     errors = errors_of(results["scores"])
     finite = [i for i, error in enumerate(errors) if math.isfinite(error)]
-    half = [results["scores"][i].ci95 for i in finite]
+    half = [results["scores"][i]["ci95"] for i in finite]
     rates = [results["rates"][i] for i in finite]
     curve = line(f"{results['steps']} meta-steps", rates, [errors[i] for i in finite], half=half)
     return loglog("α", f"{case}: error after one step (shaded: H.19)", [curve], span=results["h19"])

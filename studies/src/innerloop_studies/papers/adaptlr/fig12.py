@@ -1,15 +1,12 @@
 """AdaptLR, Figure 12: deep quadratic regression with five inner steps; is the best rate positive?"""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from innerloop.core.statistics import Interval
 from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop_studies.papers.adaptlr.bernacchia import JUDGED, LOSS, QUADRATIC, STATED, TASKS
-from innerloop_studies.papers.adaptlr.shared import errors_of, kept_score
+from innerloop_studies.papers.adaptlr.bernacchia import QUADRATIC, STATED, maml_recipe
+from innerloop_studies.papers.adaptlr.shared import Score, errors_of
 from innerloop_studies.papers.training import fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row, same_row
@@ -21,15 +18,8 @@ RATES = (-0.01, -0.003, -0.001, 0.0, 0.001, 0.003, 0.01, 0.03)
 
 def recipe_for(rate: float, steps: int, episodes: int) -> Recipe:
     """Bernacchia's quadratic tasks, a two-layer net of 60 units, five inner steps."""
-    return make_recipe(
-        {
-            "name": "adaptlr-fig12",
-            **QUADRATIC,
-            "inner": {"method": "maml", "lr": rate, "steps": 5, "test_steps": 5, "loss": LOSS},
-            "outer": {"steps": steps, "batch": TASKS, "clip": 10.0},
-            "eval": {"episodes": episodes, **JUDGED},
-        }
-    )
+    inner = {"lr": rate, "steps": 5, "test_steps": 5}
+    return maml_recipe("adaptlr-fig12", QUADRATIC, inner, steps, episodes)
 
 
 def trained(rate: float, steps: int, episodes: int) -> dict[str, Any]:
@@ -51,20 +41,17 @@ READINGS = {
 def run(scale: str, say: Say) -> Reproduction:
     """Trains once per rate and judges each network at all rates: a row, a column and the diagonal."""
     steps, episodes = {"smoke": (30, 50), "cpu": (2000, 600), "paper": (20_000, 10_000)}[scale]
-    table: list[list[Interval]] = []
+    table: list[list[Score]] = []
     unadapted: list[float | None] = []
     jobs = [{"rate": rate, "steps": steps, "episodes": episodes} for rate in RATES]
     for rate, trained_at in zip(RATES, compute_parts(NAME, VERSION, trained, jobs), strict=True):
-        table.append([kept_score(score) for score in trained_at["scores"]])
+        table.append(trained_at["scores"])
         unadapted.append(trained_at["unadapted"])
         say(f"trained at {rate:g}: {listed(errors_of(table[-1]), '.4g')} at {RATES}")
     by_reading = _readings(table)
-    plain = [[score._asdict() for score in scores] for scores in (*table, *by_reading.values())]
-    data: dict[str, Any] = {"rates": RATES, "table": plain[: len(RATES)]}
-    data |= zip(by_reading, plain[len(RATES) :], strict=True)
     panels = []
     for reading, (x, y) in READINGS.items():
-        errors, half = errors_of(by_reading[reading]), [score.ci95 for score in by_reading[reading]]
+        errors, half = errors_of(by_reading[reading]), [score["ci95"] for score in by_reading[reading]]
         kept = [i for i, error in enumerate(errors) if error < 20 * min(errors)]
         at, y_kept, spread = ([values[i] for i in kept] for values in (RATES, errors, half))
         panels.append(panel(x, y, [line("5 steps", at, y_kept, half=spread)]))
@@ -77,20 +64,21 @@ def run(scale: str, say: Say) -> Reproduction:
         "left out of the figure": "errors above 20 times the least",
     }
     rows = _smoke_rows(table, unadapted, steps, episodes) if scale == "smoke" else _rows(by_reading)
-    return Reproduction(rows, {NAME: panels_figure(panels, columns=3, width=3.6)}, data, protocol)
+    data, figure = {"rates": RATES, "table": table, **by_reading}, panels_figure(panels, columns=3, width=3.6)
+    return Reproduction(rows, {NAME: figure}, data, protocol)
 
 
-def _readings(table: Sequence[Sequence[Interval]]) -> dict[str, list[Interval]]:
+def _readings(table: list[list[Score]]) -> dict[str, list[Score]]:
     """What each reading of "fixed" compares, along the rates."""
     fixed = RATES.index(FIXED)
     return {
-        "caption": list(table[fixed]),
+        "caption": table[fixed],
         "axis": [scores[fixed] for scores in table],
         "same": [scores[i] for i, scores in enumerate(table)],
     }
 
 
-def _rows(by_reading: dict[str, list[Interval]]) -> list[Row]:
+def _rows(by_reading: dict[str, list[Score]]) -> list[Row]:
     whats = {
         "caption": f"training rate fixed at {FIXED}, other test rates (the caption): the best is positive",
         "axis": f"test rate fixed at {FIXED}, other training rates (title and axis): the best is positive",
@@ -107,10 +95,10 @@ def _rows(by_reading: dict[str, list[Interval]]) -> list[Row]:
 
 
 def _smoke_rows(
-    table: Sequence[Sequence[Interval]], unadapted: Sequence[float | None], steps: int, episodes: int
+    table: list[list[Score]], unadapted: list[float | None], steps: int, episodes: int
 ) -> list[Row]:
     """Thirty steps teach nothing: what was computed is checked."""
-    again = [kept_score(score) for score in trained(FIXED, steps, episodes)["scores"]]
+    again = trained(FIXED, steps, episodes)["scores"]
     zero = RATES.index(0.0)
     adapted = errors_of([scores[zero] for scores in table])
     at_zero = [(a, b or math.inf) for a, b in zip(adapted, unadapted, strict=True)]

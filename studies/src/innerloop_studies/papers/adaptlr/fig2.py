@@ -25,14 +25,12 @@ def run(scale: str, say: Say) -> Reproduction:
     # the best step falls as 1/width and H.15 does not: near a thousand units they meet by accident
     width, tests = {"smoke": (4000, 40), "cpu": (10_000, 200), "paper": (10_000, 1000)}[scale]
     cases: dict[str, dict[str, Any]] = {}
+    rows, panels = [], []
     for i, (law, k, n) in enumerate(CASES):
         name = f"{law} weights, K = {k}, N = {n}"
         cases[name] = case = _case(law, k, n, width, tests, seed=i)
-        keys = ("best", "h15", "h14", "h1")
-        say(f"{name}: " + ", ".join(f"{key} {case[key]:.3g}" for key in keys))
-    rows = [one for name, case in cases.items() for one in _rows(name, case)]
-    panels = []
-    for name, case in cases.items():
+        say(f"{name}: " + ", ".join(f"{key} {case[key]:.3g}" for key in ("best", "h15", "h14", "h1")))
+        rows += _rows(name, case)
         curve = line("loss after one step", case["rates"], case["losses"], half=case["half"])
         panels.append(panel("α", name, [curve], [mark("optimum", case["best"]), mark("H.1", case["h1"])]))
     protocol = {

@@ -14,13 +14,12 @@ from innerloop.core.types import Buffers, Params, Task
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.learner import test_steps
-from innerloop.experiment.parts import Parts, build
+from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
 from innerloop.training.execution.mapping import map_tasks
-from innerloop.training.execution.plan import Plan
 from innerloop.training.loop import Validation
 from innerloop_studies.papers.training import plan_for
 from innerloop_studies.reproduce.parts import compute_parts
@@ -57,13 +56,21 @@ def trained(
     parts, plan = build(provisional(recipe)), plan_for(recipe)
     if recipe.inner.lr == "auto":
         parts = parts.at_rate(advice_for(parts).alpha)
+    learner = parts.learner_after(test_steps(recipe))
     curve: list[dict[str, float]] = []
     losses: list[float] = []
 
+    def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
+        adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
+        outputs, _ = learner.predict(adapted, task.x_query)
+        return score(parts.loss, outputs, task.y_query), parts.loss.value(outputs, task.y_query)
+
     def validate(params: Params, buffers: Buffers) -> Interval:
-        interval, loss = accuracy_and_loss(parts, params, buffers, JUDGED[scale], plan)
-        losses.append(loss)
-        return interval
+        with torch.no_grad():
+            tests = parts.data.test.episodes(range(JUDGED[scale]))
+            right, loss = map_tasks(one, plan)(*for_test(params, buffers), tests)
+        losses.append(float(loss.double().mean()))
+        return mean_interval(right.double().tolist())
 
     def log(record: dict[str, Any]) -> None:
         if "validation" in record:
@@ -74,21 +81,6 @@ def trained(
     except NonFiniteError:
         buffers = {}
     return {"curve": curve, "rate": float(buffers.get("online.rate", parts.recipe.inner.lr))}
-
-
-def accuracy_and_loss(parts: Parts, params: Params, buffers: Buffers, n: int, plan: Plan) -> Any:
-    """On ``n`` test tasks after the steps of the recipe, both from the same predictions."""
-    learner = parts.learner_after(test_steps(parts.recipe))
-
-    def one(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Tensor]:
-        adapted = learner.adapt(params, buffers, task.x_support, task.y_support)
-        outputs, _ = learner.predict(adapted, task.x_query)
-        return score(parts.loss, outputs, task.y_query), parts.loss.value(outputs, task.y_query)
-
-    with torch.no_grad():
-        tests = parts.data.test.episodes(range(n))
-        right, losses = map_tasks(one, plan)(*for_test(params, buffers), tests)
-    return mean_interval(right.double().tolist()), float(losses.double().mean())
 
 
 NAME = "adaptlr-fig3"

@@ -1,6 +1,6 @@
 """AdaptLR, Figure 5: MAML against ERM after t steps of adaptation, in loss and in distance."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,36 +87,17 @@ def _panels(by_law: dict[str, Gaps]) -> list[Panel]:
     return panels
 
 
-class Spectra(NamedTuple):
-    """Eigenvalues and eigenvectors of S of the test tasks."""
-
-    values: Tensor
-    vectors: Tensor
-
-    def weights(self, t: int, with_values: bool) -> Tensor:
-        """Of (I − (2η/K)S)^{2t}, with a factor S for losses."""
-        shrink = (1 - 2 * ETA / SAMPLES * self.values).square() ** t
-        return shrink * self.values if with_values else shrink
-
-    def shapes(self, with_values: bool) -> Tensor:
-        """Their mean over tasks for every t: what the gaps weigh w by."""
-        v = self.vectors
-        each = [torch.einsum("nik,nk,njk->ij", v, self.weights(t, with_values), v) for t in STEPS]
-        return torch.stack(each) / len(v)
-
-    def pulls(self, optima: Tensor) -> Tensor:
-        """The mean over tasks of S(I − (2η/K)S)^{2t}a for every t, ``(len(STEPS), d)``."""
-        own = torch.einsum("nik,ni->nk", self.vectors, optima)
-        each = [torch.einsum("nik,nk->i", self.vectors, self.weights(t, True) * own) for t in STEPS]
-        return torch.stack(each) / len(own)
-
-
 def _gaps(law: Law, tasks: int, draws: int, seed: int) -> Gaps:
     made, made_test = seeded(seed), seeded(100 + seed)
     fresh = law.draw(made_test, tasks, SAMPLES, DIM)
-    spectra = Spectra(*torch.linalg.eigh(fresh.mT @ fresh))
+    values, v = torch.linalg.eigh(fresh.mT @ fresh)
+    left = [(1 - 2 * ETA / SAMPLES * values).square() ** t for t in STEPS]  # (I − (2η/K)S)^{2t}
+    weights = {"distance": left, "test": [one * values for one in left]}
     # optima have mean zero: what is left of the mean gaps is wᵀQw, free of their noise
-    shapes = {"distance": spectra.shapes(False), "test": spectra.shapes(True)}
+    shapes = {
+        name: torch.stack([torch.einsum("nik,nk,njk->ij", v, one, v) for one in each]) / tasks
+        for name, each in weights.items()
+    }
     gaps: dict[str, list[Tensor]] = {name: [] for name in (*shapes, "drawn")}
     training: list[float] = []
     for _ in range(draws):
@@ -125,10 +106,10 @@ def _gaps(law: Law, tasks: int, draws: int, seed: int) -> Gaps:
         sums = task_sums(features, optima)
         w_m, w_r = maml_solution(sums, RATE), erm_solution(sums)
         for name, q in shapes.items():
-            gaps[name].append(
-                torch.einsum("i,tij,j->t", w_m, q, w_m) - torch.einsum("i,tij,j->t", w_r, q, w_r)
-            )
-        pulls = spectra.pulls(OPTIMA.draw(made_test, tasks, DIM))
+            maml, erm = (torch.einsum("i,tij,j->t", w, q, w) for w in (w_m, w_r))
+            gaps[name].append(maml - erm)
+        own = torch.einsum("nik,ni->nk", v, OPTIMA.draw(made_test, tasks, DIM))
+        pulls = torch.stack([torch.einsum("nik,nk->i", v, one * own) for one in weights["test"]]) / tasks
         gaps["drawn"].append(gaps["test"][-1] - 2 * pulls @ (w_m - w_r))
         if not training:
             ends = [adapted_loss(features, optima, w, ETA, STEPS) for w in (w_m, w_r)]

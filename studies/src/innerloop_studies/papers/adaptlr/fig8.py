@@ -54,14 +54,12 @@ def _errors(kind: str, counts: list[int], trials: int, seed: int) -> dict[str, A
     made = seeded(seed)
     many = draw(kind, made, 4000)
     limit, highest = limit_moments(many).rate, bounds(many).high
-    means, deviations = [], []
-    for n in counts:
-        errors = []
-        for _ in range(trials):
-            features = draw(kind, made, n)
-            optima = Law("normal", 0, 3**0.5).draw(made, n, features.shape[2])
-            errors.append(abs(best_rate(task_sums(features, optima), highest) - limit))
-        spread = torch.tensor(errors, dtype=torch.float64)
-        means.append(float(spread.mean()))
-        deviations.append(float(spread.std()))
+
+    def error(n: int) -> float:
+        features = draw(kind, made, n)
+        optima = Law("normal", 0, 3**0.5).draw(made, n, features.shape[2])
+        return abs(best_rate(task_sums(features, optima), highest) - limit)
+
+    errors = [torch.tensor([error(n) for _ in range(trials)], dtype=torch.float64) for n in counts]
+    means, deviations = [float(one.mean()) for one in errors], [float(one.std()) for one in errors]
     return {"counts": counts, "mean": means, "deviation": deviations, "limit": limit}

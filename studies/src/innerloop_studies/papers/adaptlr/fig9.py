@@ -1,10 +1,8 @@
 """AdaptLR, Figure 9: α*_lim against the true optimum for pairs of distributions, Gaussian basis."""
 
-import math
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.theory.rate.estimate import bounds, limit_moments
@@ -24,7 +22,7 @@ CASES = {
     "(a) x ~ U(−5, 5), a ~ N(0, 3²I)": (Law("uniform", -5, 5), (-5.0, 5.0), Law("normal", 0, 3)),
     "(b) x ~ N(0, 2²), a ~ N(0, 3²I)": (Law("normal", 0, 2), (-4.0, 4.0), Law("normal", 0, 3)),
     "(c) x ~ U(−5, 5), a ~ N(5, I)": (Law("uniform", -5, 5), (-5.0, 5.0), Law("normal", 5, 1)),
-    "(d) x ~ χ²(7), a ~ Zipf(4)": (Law("chi-square", 7), (0.0, 14.0), None),
+    "(d) x ~ χ²(7), a ~ Zipf(4)": (Law("chi-square", 7), (0.0, 14.0), Law("zipf", ZIPF)),
     SHIFTED: (Law("normal", 3, 2), (-4.0, 4.0), Law("normal", 0, 3)),
 }
 NOTES = {
@@ -44,34 +42,20 @@ def run(scale: str, say: Say) -> Reproduction:
         made = seeded(i)
         x = inputs.draw(made, tasks, SAMPLES, 1)
         features = gaussian_basis(x, spread_centres(*ends, DIM), (ends[1] - ends[0]) / DIM)
-        a = zipf(made, tasks, DIM) if optima is None else optima.draw(made, tasks, DIM)
-        data[name] = case = _case(features, a)
-        limit, best, excess = case["limit"], case["best"], case["excess"]
+        sums = task_sums(features, optima.draw(made, tasks, DIM))
+        limit, highest = limit_moments(features).rate, bounds(features).high
+        rates = torch.linspace(0, min(highest, 2.5 * limit), 41, dtype=torch.float64).tolist()
+        losses, best = risk_curve(sums, rates), best_rate(sums, highest)
+        least, there = risk_curve(sums, [best, limit])
+        excess = there / least - 1
+        data[name] = {"rates": rates, "losses": losses, "limit": limit, "best": best, "excess": excess}
         say(f"{name}: α*_lim = {limit:.4g}, optimum {best:.4g}")
         paper, ratio = "–" if name == SHIFTED else "close", f"(ratio {limit / best:.2f})"
         said = f"α*_lim {limit:.4g}, optimum {best:.4g} {ratio}; loss {excess:.2%} above the least"
         why = f"holds if the loss at α*_lim is within 5 % of the least{NOTES.get(name.split()[0], '')}"
         rows.append(row(f"{name}: α*_lim is close to the optimum", paper, said, excess < 0.05, reason=why))
         marks = [mark("α*_lim", limit), mark("optimum", best)]
-        curve = line("training loss", case["rates"], case["losses"])
+        curve = line("training loss", rates, losses)
         panels.append(panel("α", f"{name}: loss of w_m(α)", [curve], marks))
     protocol = {"tasks": tasks, "samples": SAMPLES, "dimension": DIM, "width": "range / d", "seeds": "0 … 4"}
     return Reproduction(rows, {"adaptlr-fig9": panels_figure(panels)}, data, protocol)
-
-
-def zipf(made: torch.Generator, *shape: int) -> Tensor:
-    """P(k) ∝ k^−s on 1 … 1000."""
-    weights = torch.arange(1, 1001, dtype=torch.float64) ** -ZIPF
-    drawn = torch.multinomial(weights, math.prod(shape), replacement=True, generator=made)
-    return (drawn + 1).double().reshape(shape)
-
-
-def _case(features: Tensor, optima: Tensor) -> dict[str, Any]:
-    """Training losses along the rates, α*_lim, the optimum, and the loss at α*_lim above the least."""
-    sums = task_sums(features, optima)
-    limit, highest = limit_moments(features).rate, bounds(features).high
-    rates = torch.linspace(0, min(highest, 2.5 * limit), 41, dtype=torch.float64).tolist()
-    losses = risk_curve(sums, rates)
-    best = best_rate(sums, highest)
-    least, there = risk_curve(sums, [best, limit])
-    return {"rates": rates, "losses": losses, "limit": limit, "best": best, "excess": there / least - 1}

@@ -38,16 +38,11 @@ def run(scale: str, say: Say) -> Reproduction:
     for name, rate in ((LIMIT, limit), (INSIDE, low / 2)):
         gaps[name] = _gaps(pool, rate, counts, draws, made)
         say(f"{name} = {rate:.3g}: 95 % of gaps below {gaps[name]['gap'][-1]:.3g} at N = {counts[-1]}")
-    bound, corrected = (
-        [
-            examples.gap_bound(known, low / 2, SAMPLES, DIM, n, gaps[INSIDE]["norm"], CHANCE, squared)
-            for n in counts
-        ]
-        for squared in (False, True)
-    )
-    by_rate = {
-        str(rate): examples.epsilon(known, rate, SAMPLES) for rate in (0.0, 0.99 * low, 10 * high, 100 * high)
-    }
+    rates = (low / 2, 0.0, 0.99 * low, 10 * high, 100 * high)
+    at, *others = (examples.epsilon(known, rate, SAMPLES) for rate in rates)
+    norm = gaps[INSIDE]["norm"]
+    bounds = [examples.gap_bounds(at, SAMPLES, DIM, n, norm, CHANCE) for n in counts]
+    bound, corrected = map(list, zip(*bounds, strict=True))
     results = {
         "counts": counts,
         "limit": limit,
@@ -55,7 +50,7 @@ def run(scale: str, say: Say) -> Reproduction:
         **known._asdict(),
         LIMIT: gaps[LIMIT],
         INSIDE: {**gaps[INSIDE], "bound": bound, "corrected": corrected},
-        "ε": by_rate,
+        "ε": dict(zip(map(str, rates[1:]), others, strict=True)),
     }
     protocol = {
         "data": f"{INPUTS}, K = {SAMPLES}, d = {DIM}",
@@ -96,10 +91,8 @@ def _rows(results: Results) -> list[Row]:
         part, gap = results[name], results[name]["gap"]
         slope = log_slope(counts[1:], gap[1:])
         what = f"{name}: the gap of the population risk to its mean vanishes as 1/N"
-        said = (
-            f"α = {part['rate']:.3g}: 95 % of gaps below {gap[0]:.3g} at N = {counts[0]}, {gap[-1]:.3g} at "
-        )
-        said += f"{counts[-1]} (mean risk {part['mean'][-1]:.3g}); slope {slope:.2f}"
+        said = f"α = {part['rate']:.3g}: 95 % of gaps below {gap[0]:.3g} at N = {counts[0]}, "
+        said += f"{gap[-1]:.3g} at {counts[-1]} (mean risk {part['mean'][-1]:.3g}); slope {slope:.2f}"
         why = "holds if the slope of the 95 % quantile is −1 to within 0.15, N = 8 and more"
         rows.append(row(what, "of order 1/N (3.4)", said, abs(slope + 1) < 0.15, reason=why))
     excess = results[LIMIT]["excess"]
@@ -108,12 +101,7 @@ def _rows(results: Results) -> list[Row]:
     ends = f"{excess[0]:.3g} above it at N = {counts[0]}, {excess[-1]:.3g} at {counts[-1]}"
     why = "outside the rates of B.13, for which it is proved; holds as the rows above"
     rows.append(row(what, "of order 1/N", f"{ends}; slope {slope:.2f}", abs(slope + 1) < 0.15, reason=why))
-    more = [_range_row(results["limit"], *results["proved"]), _epsilon_row(results["ε"])]
-    return [*rows, *_bound_rows(results), *more]
-
-
-def _bound_rows(results: Results) -> list[Row]:
-    rows, first = [], "half the proof's end: 95 % of gaps lie below (3.4) as printed"
+    first = "half the proof's end: 95 % of gaps lie below (3.4) as printed"
     for key, what, reason in (
         ("bound", first, "Hanson–Wright's constant as 1"),
         ("corrected", "the same with ε for √ε in the first term, as C.18 gives", "C.19 loses a square of ε"),
@@ -121,30 +109,31 @@ def _bound_rows(results: Results) -> list[Row]:
         looseness = [b / g for b, g in zip(results[INSIDE][key], results[INSIDE]["gap"], strict=True)]
         ours = f"bound / 95 % quantile: {min(looseness):.3g} to {max(looseness):.3g}"
         rows.append(row(what, "below the bound", ours, min(looseness) >= 1, reason=reason))
-    return rows
-
-
-def _range_row(limit: float, low: float, high: float) -> Row:
-    return row(
-        "Proof of Theorem 1, step 6: α*_lim lies in the range of α of step 4 (B.13)",
-        "in the range",
-        f"α*_lim {limit:.3g}; the range is below {low:.3g} and above {high:.3g}",
-        limit < low or limit > high,
-        fails="it never does: K/2λ_S ≤ α*_lim ≤ K/2λ_I, and the gap of B.13 contains all of that. Theorem 1 "
-        "itself holds in adaptlr-fig8",
+    limit, (low, high), (start, near, far, further) = (
+        results["limit"],
+        results["proved"],
+        results["ε"].values(),
     )
-
-
-def _epsilon_row(values: dict[str, float]) -> Row:
-    first, near, far, further = values.values()
-    return row(
-        "after Proposition 1: large α makes the bound tighter, small α leaves a positive constant",
-        "falls in α",
-        f"ε = {first:.3g} at 0, {near:.3g} just below the first end of B.13, {far:.3g} and {further:.3g} "
-        "at ten and a hundred times the second",
-        near < first and further < far,
-        fails="ε has poles at both ends of B.13: it rises up to the first, falls as α⁻² beyond the second",
-    )
+    return [
+        *rows,
+        row(
+            "Proof of Theorem 1, step 6: α*_lim lies in the range of α of step 4 (B.13)",
+            "in the range",
+            f"α*_lim {limit:.3g}; the range is below {low:.3g} and above {high:.3g}",
+            limit < low or limit > high,
+            fails="it never does: K/2λ_S ≤ α*_lim ≤ K/2λ_I, and the gap of B.13 contains all of that. "
+            "Theorem 1 itself holds in adaptlr-fig8",
+        ),
+        row(
+            "after Proposition 1: large α makes the bound tighter, small α leaves a positive constant",
+            "falls in α",
+            f"ε = {start:.3g} at 0, {near:.3g} just below the first end of B.13, {far:.3g} and {further:.3g} "
+            "at ten and a hundred times the second",
+            near < start and further < far,
+            fails="ε has poles at both ends of B.13: it rises up to the first, falls as α⁻² "
+            "beyond the second",
+        ),
+    ]
 
 
 def _panels(results: Results) -> list[Panel]:

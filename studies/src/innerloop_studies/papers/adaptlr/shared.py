@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from innerloop.core.statistics import Interval
-
 DOUBLE = torch.float64
+Score = Mapping[str, Any]
+"""A score as JSON holds it, where what is not a number is null."""
 
 
 class Law(NamedTuple):
-    """A distribution: ``uniform`` (low, high), ``normal`` (mean, deviation), ``exponential`` (mean)."""
+    """A distribution by its kind: low and high, mean and deviation, the mean, degrees, or the exponent."""
 
     kind: str
     a: float
@@ -29,6 +29,10 @@ class Law(NamedTuple):
             return -self.a * torch.log1p(-torch.rand(*shape, generator=made, dtype=DOUBLE))
         if self.kind == "chi-square":
             return torch.randn(*shape, int(self.a), generator=made, dtype=DOUBLE).square().sum(-1)
+        if self.kind == "zipf":  # P(k) ∝ k^−a on 1 … 1000
+            weights = torch.arange(1, 1001, dtype=DOUBLE) ** -self.a
+            drawn = torch.multinomial(weights, math.prod(shape), replacement=True, generator=made)
+            return (drawn + 1).double().reshape(shape)
         raise ValueError(f"unknown distribution '{self.kind}'")
 
     def __str__(self) -> str:
@@ -37,6 +41,7 @@ class Law(NamedTuple):
             "normal": f"N({self.a:g}, {self.b:.3g}²)",
             "exponential": f"Exp(mean {self.a:g})",
             "chi-square": f"χ²({self.a:g})",
+            "zipf": f"Zipf({self.a:g})",
         }
         return short[self.kind]
 
@@ -54,15 +59,10 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def kept_score(kept: Mapping[str, Any]) -> Interval:
-    """A score as JSON holds it, where what is not a number is null."""
-    mean, ci95 = (math.nan if kept[key] is None else kept[key] for key in ("mean", "ci95"))
-    return Interval(mean, ci95, kept["n"])
-
-
-def errors_of(scores: Sequence[Interval]) -> list[float]:
+def errors_of(scores: Sequence[Score]) -> list[float]:
     """Mean errors; where training failed, infinity."""
-    return [score.mean if math.isfinite(score.mean) else math.inf for score in scores]
+    means = [math.nan if score["mean"] is None else score["mean"] for score in scores]
+    return [mean if math.isfinite(mean) else math.inf for mean in means]
 
 
 class WideNet(NamedTuple):
@@ -72,9 +72,9 @@ class WideNet(NamedTuple):
     second: Tensor
 
 
-def wide_net(made: torch.Generator, inputs: int, width: int, law: str, scale: float = 1.0) -> WideNet:
-    """Weights drawn from U(−scale, scale) or N(0, scale²)."""
-    one = Law("uniform", -scale, scale) if law == "uniform" else Law("normal", 0.0, scale)
+def wide_net(made: torch.Generator, inputs: int, width: int, law: str) -> WideNet:
+    """Weights drawn from U(−1, 1) or N(0, 1)."""
+    one = Law("uniform", -1, 1) if law == "uniform" else Law("normal", 0, 1)
     return WideNet(one.draw(made, inputs, width), one.draw(made, width))
 
 

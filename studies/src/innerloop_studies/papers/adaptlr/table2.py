@@ -11,7 +11,15 @@ from innerloop.tasks.families import get_family
 from innerloop.tasks.sampler import make_sampler
 from innerloop.theory.rate.bracket import gradient_moments, pooled_head
 from innerloop.theory.rate.estimate import limit_moments, split_moments
-from innerloop.theory.rate.forms import Sums, add_sums, labelled_sums, maml_solution, minimise, risk
+from innerloop.theory.rate.forms import (
+    Sums,
+    add_sums,
+    best_rate,
+    labelled_sums,
+    maml_solution,
+    risk,
+    risk_curve,
+)
 from innerloop.theory.rate.tangent_features import Stacks, head_stacks
 from innerloop_studies.papers.training import fitted
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
@@ -96,23 +104,20 @@ def _forms(stacks: Stacks) -> dict[str, float]:
 
 def _table(train: Sums, test: Sums, forms: dict[str, float]) -> dict[str, Any]:
     """Errors on test tasks of the last layer that is best for a rate."""
-
-    def after(rate: float) -> float:
-        return risk(test, maml_solution(train, rate), rate)
-
-    best = minimise(after, 0.0, 2 * max(forms.values()))
+    best = best_rate(train, 2 * max(forms.values()), test)
     fine = [best * 10 ** (i / 10) for i in range(-10, 6)]
-    middle = math.sqrt(forms["gradient form"] * forms["H.1"])
+    tried = {**forms, "geometric mean": math.sqrt(forms["gradient form"] * forms["H.1"])}
+    before, least, *after = risk_curve(train, [0.0, best, *tried.values()], test)
     return {
         "rates": list(RATES),
         "pre": [risk(test, maml_solution(train, rate), 0.0) for rate in RATES],
-        "post": list(map(after, RATES)),
+        "post": risk_curve(train, RATES, test),
         "fine": fine,
-        "fine_post": list(map(after, fine)),
-        "before": after(0.0),
+        "fine_post": risk_curve(train, fine, test),
+        "before": before,
         "best": best,
-        "least": after(best),
-        "after": {name: after(value) for name, value in forms.items()} | {"geometric mean": after(middle)},
+        "least": least,
+        "after": dict(zip(tried, after, strict=True)),
         "floor": floor(),
     }
 

@@ -74,7 +74,7 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
     curvatures = {"nal": there, "maml": adapted_curvature(there, 1.0, shots)}
     for name in ("nal", "maml"):
         draw = linear.two_tasks_drawer(at, runs, DIM)
-        w = linear.ends(draw, (runs, grid, DIM), name, shots, steps, seed=shots)
+        w = linear.ends(draw, (runs, grid, DIM), name, shots, steps, seed=shots, lr=1.0)
         known, curve, start = (getattr(both, name) for both in (exact, curves, least))
         coordinate, risk = w[..., 0], excess_risk(w, there, optima.expand(grid, -1, -1), 1.0, shots)
         worst = max(worst, linear.standard_errors_off(coordinate, known.solution[:, 0]))

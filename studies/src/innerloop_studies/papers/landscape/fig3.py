@@ -57,27 +57,22 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _curves(hard: float, easy: float, runs: int, grid: int, steps: int) -> dict[str, Any]:
     """Excess risks and their ratio: lines along ``R``, means over SGD's ends with half their intervals."""
-    R = torch.linspace(0.5, 4, 36, dtype=torch.float64)
-    curves = geography(Geography(DIM, RHO_HARD, RHO_EASY, R, R**2 / hard, R**2 / easy), 1 / RHO_EASY, SHOTS)
-    at = torch.linspace(0.5, 4, grid, dtype=torch.float64)
-    envs = [Geography(DIM, RHO_HARD, RHO_EASY, r, r**2 / hard, r**2 / easy) for r in at.tolist()]
-    a_h, a_e = (step_curvature(rho, 1 / RHO_EASY, SHOTS, DIM) for rho in (RHO_HARD, RHO_EASY))
+    lr = 1 / RHO_EASY
+    R, at = (torch.linspace(0.5, 4, count, dtype=torch.float64) for count in (36, grid))
+    env, env_at = (Geography(DIM, RHO_HARD, RHO_EASY, r, r**2 / hard, r**2 / easy) for r in (R, at))
+    curves, there = (geography(one, lr, SHOTS) for one in (env, env_at))
+    a_h, a_e = (step_curvature(rho, lr, SHOTS, DIM) for rho in (RHO_HARD, RHO_EASY))
     risks: dict[str, list[float]] = {}
     ends_off = 0.0
-    there = geography(Geography(DIM, RHO_HARD, RHO_EASY, at, at**2 / hard, at**2 / easy), 1 / RHO_EASY, SHOTS)
     levels = {"nal": torch.full_like(at, (RHO_HARD + RHO_EASY) / 2), "maml": (a_h + a_e).expand(grid) / 2}
     for name in ("nal", "maml"):
-        draw = linear.geography_drawer(envs, runs, 1)
-        w = linear.ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=1 / RHO_EASY)
+        draw = linear.geography_drawer(env_at, runs, 1)
+        w = linear.ends(draw, (runs, grid, DIM), name, SHOTS, steps, seed=int(10 * hard), lr=lr)
         expected = linear.expected_ends(getattr(there, name).coordinate, levels[name], name, SHOTS, steps)
         ends_off = max(ends_off, linear.standard_errors_off(w.mean(-1), expected))
-        # the excess risk of any w: both groups' optima are spread around their centres
-        to_hard = (w - at[:, None]).square().sum(-1) + DIM * at**2 / hard
-        to_easy = w.square().sum(-1) + DIM * at**2 / easy
+        measured = linear.intervals(linear.excess_risk(w, env_at, lr, SHOTS))
         risks[name] = getattr(curves, name).risk.tolist()
-        risks[f"{name}_points"], risks[f"{name}_ci95"] = linear.intervals(
-            0.25 * (a_h * to_hard + a_e * to_easy)
-        )
+        risks[f"{name}_points"], risks[f"{name}_ci95"] = measured
     gains = [n / m for n, m in zip(risks["nal_points"], risks["maml_points"], strict=True)]
     lines = {"R": R.tolist(), "points_R": at.tolist(), "gain": curves.gain.tolist()}
     return {**lines, "gain_points": gains, "ends_off": ends_off, **risks}

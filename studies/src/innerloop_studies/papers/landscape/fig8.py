@@ -15,6 +15,7 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Landscape, Figure 8: logistic regression against ρ_H"
 VERSION = 1
+F64 = torch.float64
 DIM, SHOTS, OUTER, RATE = 10, 500, 25, 4.0
 SIZES = {"smoke": (2, 3, 400, 10), "cpu": (5, 8, 3000, 40), "paper": (10, 15, 5000, 200)}
 """Repeats, values of ρ_H, iterations, support sets per evaluation."""
@@ -66,21 +67,18 @@ def _panels(ends: Ends) -> list[Panel]:
 
 
 def _measure(runs: int, grid: int, steps: int, draws: int) -> dict[str, Any]:
-    rho = torch.linspace(0.05, 0.95, grid, dtype=torch.float64)
+    rho = torch.linspace(0.05, 0.95, grid, dtype=F64)
     scales = rho.expand(runs, -1)
-    one = torch.ones(runs, grid, DIM, dtype=torch.float64)
+    one = torch.ones(runs, grid, DIM, dtype=F64)
     found: Ends = {"rho": rho.tolist()}
     for i, method in enumerate(("nal", "maml")):
-        w = sgd(method, scales, DIM, RATE, OUTER_RATES[method], (SHOTS, OUTER), steps, seed=i)
-        hard = risk(w, scales, one, RATE, SHOTS, draws, seed=7)
-        easy = risk(w, torch.ones_like(scales), -one, RATE, SHOTS, draws, seed=8)
+        w = sgd(method, scales, steps, seed=i)
+        hard = risk(w, scales, one, draws, seed=7)
+        easy = risk(w, torch.ones_like(scales), -one, draws, seed=8)
         keys = ("coordinate", "coordinate_ci95", "risk", "risk_ci95")
         values = (*intervals(w.mean(-1)), *intervals((hard + easy) / 2))
         found[method] = dict(zip(keys, values, strict=True))
     return found
-
-
-F64 = torch.float64
 
 
 def draw(rho: Tensor, optima: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -122,37 +120,27 @@ def excess_loss(w: Tensor, rho: Tensor, optima: Tensor, points: int = 40) -> Ten
     return (value * p[:, None] * p[None]).sum((-2, -1))
 
 
-def risk(w: Tensor, rho: Tensor, optima: Tensor, lr: float, shots: int, draws: int, seed: int) -> Tensor:
+def risk(w: Tensor, rho: Tensor, optima: Tensor, draws: int, seed: int) -> Tensor:
     """Excess loss after one step, averaged over ``draws`` support sets, ``(…)``."""
     g = torch.Generator().manual_seed(seed)
     total = torch.zeros(rho.shape, dtype=F64)
     for _ in range(draws):
-        x, y = draw(rho, optima, shots, g)
-        total += excess_loss(w - lr * gradient(w, x, y), rho, optima)
+        moved = w - RATE * gradient(w, *draw(rho, optima, SHOTS, g))
+        total += excess_loss(moved, rho, optima)
     return total / draws
 
 
-def sgd(
-    method: str,
-    rho: Tensor,
-    dim: int,
-    lr: float,
-    outer_lr: float,
-    shots: tuple[int, int],
-    steps: int,
-    seed: int,
-) -> Tensor:
+def sgd(method: str, rho: Tensor, steps: int, seed: int) -> Tensor:
     """Ends of SGD for every entry of ``rho`` (…, the hard task's scale; the easy one has 1): ``(…, d)``."""
-    inner, outer = shots
     g = torch.Generator().manual_seed(seed)
-    w = torch.zeros(*rho.shape, dim, dtype=F64)
+    w = torch.zeros(*rho.shape, DIM, dtype=F64)
     for _ in range(steps):
         hard = torch.rand(rho.shape, generator=g) < 0.5
         scale = torch.where(hard, rho, torch.ones_like(rho))
-        best = torch.where(hard, 1.0, -1.0).to(F64)[..., None].expand(*rho.shape, dim)
+        best = torch.where(hard, 1.0, -1.0).to(F64)[..., None].expand(*rho.shape, DIM)
         if method == "nal":
-            w = w - outer_lr * gradient(w, *draw(scale, best, inner + outer, g))
+            step = gradient(w, *draw(scale, best, SHOTS + OUTER, g))
         else:
-            support, query = draw(scale, best, inner, g), draw(scale, best, outer, g)
-            w = w - outer_lr * maml_gradient(w, support, query, lr)
+            step = maml_gradient(w, draw(scale, best, SHOTS, g), draw(scale, best, OUTER, g), RATE)
+        w = w - OUTER_RATES[method] * step
     return w

@@ -121,9 +121,8 @@ def law_panel(
     x_name: str, x: Sequence[int], curves: Mapping[str, Sequence[float]], exponent: float = -0.5
 ) -> Panel:
     """Distances on log–log axes beside the law that is stated for the first of them."""
-    at = [float(value) for value in x]
     first = next(iter(curves.values()))
-    law = [first[0] * (value / at[0]) ** exponent for value in at]
-    lines = [line(name, at, list(values), dots=True) for name, values in curves.items()]
-    lines.append(line("as stated" if exponent < 0 else "∝ √d", at, law))
+    law = [first[0] * (value / x[0]) ** exponent for value in x]
+    lines = [line(name, x, values, dots=True) for name, values in curves.items()]
+    lines.append(line("as stated" if exponent < 0 else "∝ √d", x, law))
     return loglog(x_name, "distance, 96 % of draws are nearer", lines)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import Interval, mean_interval
-from innerloop.data.source import ImageSource
 from innerloop.evaluation.scores import evaluate
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
@@ -86,26 +85,21 @@ def recipe_of(scale: str, name: str, arm: str, budget: HardShareBudget, seed: in
     )
 
 
-def test_kinds(name: str, source: ImageSource, ways: int) -> dict[str, Kind]:
-    """Test tasks of hard groups, of the others, and of all as they come."""
-    case = CASES[name]
-    every = Kind(ways, case.shots, QUERIES, case.choice, name="all")  # type: ignore[arg-type]
-    hard = hardest_groups(source, "test", ways, case.hardest_test)
-    return {kind.name: kind for kind in (*by_hardness(every, source, "test", hard, 0.5), every)}
-
-
 def trained(scale: str, case: str, arm: str, budget: HardShareBudget, seed: int) -> dict[str, Any]:
     """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds."""
     parts = Parts(recipe_of(scale, case, arm, budget, seed))
-    data, plan = parts.data, Plan("loop")
+    data, plan, about, ways = parts.data, Plan("loop"), CASES[case], parts.recipe.tasks.ways
     state = fit_parts(parts, plan=plan)
     learner, by_kind = parts.learner_after(1), {}
     scaled: dict[str, Any] = {"mean": data.scale.mean, "std": data.scale.std}
-    for name, kind in test_kinds(case, data.pictures, parts.recipe.tasks.ways).items():
-        seeded = derive_seed(0, "landscape-hard-share", name)
+    # test tasks of hard groups, of the others, and of all as they come
+    every = Kind(ways, about.shots, QUERIES, about.choice, name="all")  # type: ignore[arg-type]
+    hard = hardest_groups(data.pictures, "test", ways, about.hardest_test)
+    for kind in (*by_hardness(every, data.pictures, "test", hard, 0.5), every):
+        seeded = derive_seed(0, "landscape-hard-share", kind.name)
         stream = few_shot_sampler(data.pictures, "test", seed=seeded, kinds=[kind], **scaled)
         judged = evaluate(learner, state.params, state.buffers, stream, parts.loss, budget.episodes, plan)
-        by_kind[name] = judged.scores
+        by_kind[kind.name] = judged.scores
     return {"scores": by_kind, "hard groups": list(data.hard_groups)}
 
 
@@ -154,18 +148,23 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     title = "Hard tasks more often, or with more weight: accuracy on test tasks, %"
     figure = bars_figure(groups, title, columns=len(KINDS))
-    return Reproduction(rows, {NAME: figure}, by_case, _protocol(by_case, scale))
+    hard = {case: ", ".join(arms["share"][0]["hard groups"]) for case, arms in by_case.items()}
+    protocol = {
+        "tasks": "alphabets: Omniglot, 5-way 1-shot within an alphabet; superclasses: CIFAR-FS, 5-way "
+        f"5-shot, a task's classes all of hard superclasses or all of others; {QUERIES} queries a class",
+        "training": f"MAML of one step by Adam at 1e-3, {budget.tasks} tasks a step, steps {budget.steps}; "
+        f"Conv4-{budget.filters}, strided",
+        "hard groups": f"hardest of nearest neighbours of pixels in the training split: {hard}",
+        "hard test groups": "the same measure in the test split: "
+        + ", ".join(f"{one.hardest_test} of {name}" for name, one in CASES.items()),
+        "judged": f"{budget.episodes} test tasks of each kind, {SEEDS[scale]} seed(s), after one step",
+    }
+    return Reproduction(rows, {NAME: figure}, by_case, protocol)
 
 
 def percent(runs: Runs, kind: str) -> Interval:
     """Accuracy over seeds."""
     return mean_interval([100 * mean(one, kind) for one in runs])
-
-
-def gain(by_arm: ByArm, arm: str, kind: str) -> Interval:
-    """Points above plain training on the same tasks and from the same first weights, over seeds."""
-    pairs = zip(by_arm[arm], by_arm["plain"], strict=True)
-    return mean_interval([100 * (mean(one, kind) - mean(plain, kind)) for one, plain in pairs])
 
 
 def _smoke_rows(by_case: Mapping[str, ByArm]) -> list[Row]:
@@ -187,18 +186,17 @@ def _rows(by_case: Mapping[str, ByArm], scale: str) -> list[Row]:
         hard, easy = (percent(arms["plain"], kind).mean for kind in ("hard", "easy"))
         what = f"{case}: plain training is worse on hard test tasks than on easy ones"
         rows.append(row(what, "by definition", f"{hard:.1f} against {easy:.1f} %", hard < easy))
-        for arm, words in SAID.items():
-            rows += [_effect(f"{case}: {words}", kind, gain(arms, arm, kind), scale) for kind in KINDS]
+        for (arm, words), kind in itertools.product(SAID.items(), KINDS):
+            pairs = zip(arms[arm], arms["plain"], strict=True)
+            gained = mean_interval([100 * (mean(one, kind) - mean(plain, kind)) for one, plain in pairs])
+            # better beyond its interval; on easy tasks, not worse beyond it
+            holds = gained.mean + gained.ci95 >= 0 if kind == "easy" else gained.mean - gained.ci95 > 0
+            effect = "no loss on easy" if kind == "easy" else f"gain on {kind}"
+            what = f"{case}: {words}: {effect} test tasks, points"
+            paper = "improves (§6, of others' work)" if kind == "hard" else "not stated"
+            expected = scale != "cpu" or what not in FAILS
+            rows.append(row(what, paper, str(gained), holds, expected=expected, reason=REASON))
     return rows
-
-
-def _effect(of: str, kind: str, gained: Interval, scale: str) -> Row:
-    """Better beyond its interval; on easy tasks, not worse beyond it."""
-    holds = gained.mean + gained.ci95 >= 0 if kind == "easy" else gained.mean - gained.ci95 > 0
-    what = f"{of}: {'no loss on easy' if kind == 'easy' else f'gain on {kind}'} test tasks, points"
-    paper = {"hard": "improves (§6, of others' work)", "easy": "not stated", "all": "not stated"}[kind]
-    expected = scale != "cpu" or what not in FAILS
-    return row(what, paper, str(gained), holds, expected=expected, reason=REASON)
 
 
 REASON = "paired with plain training: same first weights, same test tasks; interval over seeds decides"
@@ -208,21 +206,6 @@ FAILS = [
 ]
 FAILS.append(f"superclasses: {SAID['weight']}: no loss on easy test tasks, points")
 """What is not shown at `cpu`: no gain is beyond its interval, and one loss is."""
-
-
-def _protocol(by_case: Mapping[str, ByArm], scale: str) -> dict[str, Any]:
-    budget = BUDGETS[scale]
-    hard = {case: ", ".join(arms["share"][0]["hard groups"]) for case, arms in by_case.items()}
-    return {
-        "tasks": "alphabets: Omniglot, 5-way 1-shot within an alphabet; superclasses: CIFAR-FS, 5-way "
-        f"5-shot, a task's classes all of hard superclasses or all of others; {QUERIES} queries a class",
-        "training": f"MAML of one step by Adam at 1e-3, {budget.tasks} tasks a step, steps {budget.steps}; "
-        f"Conv4-{budget.filters}, strided",
-        "hard groups": f"hardest of nearest neighbours of pixels in the training split: {hard}",
-        "hard test groups": "the same measure in the test split: "
-        + ", ".join(f"{one.hardest_test} of {name}" for name, one in CASES.items()),
-        "judged": f"{budget.episodes} test tasks of each kind, {SEEDS[scale]} seed(s), after one step",
-    }
 
 
 def mean(one: Mapping[str, Any], kind: str) -> float:

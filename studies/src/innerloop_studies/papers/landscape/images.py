@@ -18,7 +18,6 @@ from innerloop.experiment.data import Sizes, build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.model import build_model
 from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.learners.gradient import maml
 from innerloop.learners.metric import protonet
@@ -71,22 +70,6 @@ def judge_all(
         }
 
 
-def recipe_of(method: str, ways: int, budget: Budget, seed: int, training: tuple[str, float]) -> Recipe:
-    """How a method trains. RFS takes one minibatch a step."""
-    objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
-    learner = "protonet" if method == "ProtoNet" else "maml"
-    outer = {"objective": objective, "steps": budget.steps, "batch": 1 if method == "RFS" else budget.tasks}
-    return make_recipe(
-        {
-            "tasks": {"family": "few-shot", "ways": ways},
-            "model": {"kind": "conv4", "filters": budget.filters, "pooling": budget.pooling},
-            "inner": {"method": learner, "lr": INNER_RATE, "loss": "cross-entropy"},
-            "outer": {**outer, "optimiser": training[0], "lr": training[1]},
-            "run": {"seed": seed},
-        }
-    )
-
-
 def judge(
     method: str, net: Network, weights: Any, source: ImageSource, kind: Kind, budget: Budget, seed: int
 ) -> float:
@@ -112,10 +95,21 @@ def judge(
 def parts_of(
     method: str, source: ImageSource, kinds: Sequence[Kind], budget: Budget, seed: int, training: Any
 ) -> Parts:
-    """What a method trains on: tasks of all classes, of the given kinds."""
+    """How and on what a method trains: tasks of all classes, of the given kinds; RFS one minibatch a step."""
     _, height, width, channels = source.images.shape
     ways = max(kind.ways for kind in kinds)
-    recipe = recipe_of(method, ways, budget, seed, training)
+    objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
+    learner = "protonet" if method == "ProtoNet" else "maml"
+    outer = {"objective": objective, "steps": budget.steps, "batch": 1 if method == "RFS" else budget.tasks}
+    recipe = make_recipe(
+        {
+            "tasks": {"family": "few-shot", "ways": ways},
+            "model": {"kind": "conv4", "filters": budget.filters, "pooling": budget.pooling},
+            "inner": {"method": learner, "lr": INNER_RATE, "loss": "cross-entropy"},
+            "outer": {**outer, "optimiser": training[0], "lr": training[1]},
+            "run": {"seed": seed},
+        }
+    )
     sizes = Sizes((channels, height, width), ways, ways, source.n_classes, labels=True)
     if method == "RFS":
         model = build_model(recipe, sizes)

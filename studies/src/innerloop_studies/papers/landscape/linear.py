@@ -1,18 +1,20 @@
 """What Landscape's linear reproductions share: tasks to draw, SGD many times over, intervals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from innerloop.core.statistics import mean_interval
 from innerloop.theory.landscape.finite import GaussianTasks, linear_sgd
-from innerloop.theory.landscape.geography import Geography
+from innerloop.theory.landscape.geography import Geography, step_curvature
 from innerloop_studies.reproduce.rows import Row, row
 
 OUTER_SHOTS, NAL_RATE, NOISE = 25, 0.025, 0.1
 """C.1: n₁ = 25 outer samples, SGD's rate for NAL; ν² = 0.01 (Figure 2)."""
 F64 = torch.float64
+Drawer = Callable[[torch.Generator], GaussianTasks]
 
 
 def outer_rate(method: str, inner_shots: int) -> float:
@@ -20,7 +22,7 @@ def outer_rate(method: str, inner_shots: int) -> float:
     return NAL_RATE if method == "nal" else inner_shots / 10_000
 
 
-def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.Generator], GaussianTasks]:
+def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Drawer:
     """§3.1: on each iteration the hard task (optimum **1**) or the easy one (ρ = 1, optimum −**1**)."""
 
     def draw(g: torch.Generator) -> GaussianTasks:
@@ -32,50 +34,44 @@ def two_tasks_drawer(rho_hard: Tensor, runs: int, dim: int) -> Callable[[torch.G
     return draw
 
 
-def geography_drawer(
-    envs: Sequence[Geography], runs: int, tasks: int
-) -> Callable[[torch.Generator], GaussianTasks]:
-    """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of every environment."""
-
-    def column(name: str) -> Tensor:
-        return torch.tensor([float(getattr(env, name)) for env in envs], dtype=F64)[:, None]
-
-    names = ("rho_hard", "rho_easy", "R", "r_hard", "r_easy", "hard_share")
-    (rho_h, rho_e, R, r_h, r_e, share), dim = map(column, names), int(envs[0].dim)
+def geography_drawer(env: Geography, runs: int, tasks: int) -> Drawer:
+    """§3.2: ``tasks`` tasks per iteration, for ``runs`` runs of an environment, or of each of many."""
+    rho_h, rho_e, R, r_h, r_e, share = (torch.as_tensor(v, dtype=F64).reshape(-1, 1) for v in env[1:])
 
     def draw(g: torch.Generator) -> GaussianTasks:
-        hard = torch.rand(runs, len(envs), tasks, generator=g, dtype=F64) < share
+        hard = torch.rand(runs, len(R), tasks, generator=g, dtype=F64) < share
         spread = torch.where(hard, r_h, r_e).sqrt()[..., None]
-        noise = torch.randn(runs, len(envs), tasks, dim, generator=g, dtype=F64)
+        noise = torch.randn(runs, len(R), tasks, int(env.dim), generator=g, dtype=F64)
         return GaussianTasks(torch.where(hard, rho_h, rho_e), (R * hard)[..., None] + spread * noise)
 
     return draw
 
 
 def ends(
-    draw: Callable[[torch.Generator], GaussianTasks],
-    shape: tuple[int, ...],
-    method: str,
-    shots: int,
-    steps: int,
-    seed: int,
-    lr: float = 1.0,
-    weigh: Callable[[GaussianTasks], Tensor] | None = None,
+    draw: Drawer, shape: tuple[int, ...], method: str, shots: int, steps: int, seed: int, **more: Any
 ) -> Tensor:
-    """Where SGD ends, at the paper's rates, from zero."""
+    """Where SGD ends, at the paper's rates, from zero; ``lr`` of the inner step, and perhaps ``weigh``."""
     return linear_sgd(
         draw,
         start=torch.zeros(shape, dtype=F64),
         method=method,
-        lr=lr,
         outer_lr=outer_rate(method, shots),
         inner_shots=shots,
         outer_shots=OUTER_SHOTS,
         noise=NOISE,
         steps=steps,
         generator=torch.Generator().manual_seed(seed),
-        weigh=weigh,
+        **more,
     )
+
+
+def excess_risk(w: Tensor, env: Geography, lr: float, shots: int) -> Tensor:
+    """Of any starts ``(…, d)``: both groups' optima are spread around their centres."""
+    R = torch.as_tensor(env.R, dtype=F64)
+    a_h, a_e = (step_curvature(rho, lr, shots, env.dim) for rho in (env.rho_hard, env.rho_easy))
+    to_hard = (w - R[..., None]).square().sum(-1) + env.dim * env.r_hard
+    to_easy = w.square().sum(-1) + env.dim * env.r_easy
+    return 0.25 * (a_h * to_hard + a_e * to_easy)
 
 
 def expected_ends(limits: Tensor, curvature: Tensor, method: str, shots: int, steps: int) -> Tensor:

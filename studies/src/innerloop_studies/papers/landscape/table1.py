@@ -1,7 +1,7 @@
 """Tables 1 and 4: Omniglot with easy tasks across alphabets and hard tasks within one."""
 
 import functools
-from collections.abc import Iterator
+import itertools
 from typing import Any, NamedTuple
 
 from innerloop.core.random import derive_seed
@@ -60,38 +60,18 @@ def trained(scale: str, setting: str, method: str, budget: Budget, seed: int) ->
     return images.judge_all(arm.method, *tasks_of(scale, setting, arm), budget, seed, arm.training)
 
 
-def untrained(scale: str, budget: Budget, method: str) -> dict[str, float]:
-    """The same of MAML or NAL before training: one network, which takes the same step in the same tasks."""
-    arm = ARMS[method]
-    return images.judge_all(arm.method, *tasks_of(scale, "Large", arm), budget, 0, None)
-
-
-def _smoke_rows(accuracies: Accuracies, first: dict[str, dict[str, float]]) -> list[Row]:
-    """What must hold however little was trained."""
-    both = [
-        (accuracies[f"Large {method}"][part].mean, accuracies[f"Small {method}"][part].mean)
-        for method in METHODS["smoke"]
-        for part in JUDGED
-    ]
-    what = "before training, MAML's and NAL-1's accuracies are the same"
-    return [
-        same_row("Large and Small give the same accuracies", both, "one hard alphabet is in both here"),
-        images.alike_row(what, first["MAML"], first["NAL-1"]),
-    ]
-
-
 def tasks_of(
     scale: str, setting: str, arm: AlphabetArm
 ) -> tuple[tuple[ImageSource, list[Kind]], dict[str, tuple[ImageSource, Kind]]]:
     """What is trained on, and what is judged on."""
     source, alphabets = alphabets_of(scale)
-    few = setting == "Small"
-    hard = {part: alphabets[f"{part} hard"][: 1 if few else None] for part in ("train", "test")}
 
     def kinds(part: str, shots: int) -> list[Kind]:
+        easy, hard = (tuple(alphabets[f"{part} {name}"]) for name in ("easy", "hard"))
+        hard = hard[:1] if setting == "Small" else hard
         return [
-            Kind(WAYS, shots, QUERIES, "across-groups", tuple(alphabets[f"{part} easy"]), 0.5, "easy"),
-            Kind(WAYS, shots, QUERIES, "one-group", tuple(hard[part]), 0.5, "hard"),
+            Kind(WAYS, shots, QUERIES, "across-groups", easy, 0.5, "easy"),
+            Kind(WAYS, shots, QUERIES, "one-group", hard, 0.5, "hard"),
         ]
 
     judged = {
@@ -103,24 +83,20 @@ def tasks_of(
 @functools.lru_cache(maxsize=1)
 def alphabets_of(scale: str) -> tuple[ImageSource, dict[str, list[str]]]:
     """Easy and hard alphabets: 25 and 5 to train on, 15 and 5 to test on (fewer for the glyphs)."""
+    # by the error of the nearest neighbour of raw pixels on 5-way 1-shot tasks within each
     if scale == "smoke":
         source = glyphs()
-        one, other, *easy = hardest_first(source, 6)
+        one, other, *easy = group_errors(source, "all", WAYS, 6)
         train, test, cut = [one], [other], len(easy) // 2
     else:
         source = open_source("omniglot", size=28, splits="all")
-        ranked = hardest_first(source, 40)
+        ranked = list(group_errors(source, "all", WAYS, 40))
         named = [next(name for name in ranked if name.startswith(start)) for start in (SANSKRIT, BENGALI)]
         rest = [name for name in ranked if name not in named]
         train, test, cut = [named[0], *rest[:8:2]], [named[1], *rest[1:8:2]], 25
         easy = sorted(rest[8:], key=lambda name: derive_seed(0, "landscape-table1", name))
     parts = {"train hard": train, "test hard": test, "train easy": easy[:cut], "test easy": easy[cut:]}
     return source, parts
-
-
-def hardest_first(source: ImageSource, episodes: int) -> list[str]:
-    """Alphabets by the error of the nearest neighbour of raw pixels on 5-way 1-shot tasks within each."""
-    return list(group_errors(source, "all", WAYS, episodes))
 
 
 PUBLISHED = {
@@ -143,8 +119,9 @@ BUDGETS = {
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on Omniglot; finished runs are kept."""
+    budget = BUDGETS[scale]
     _, alphabets = alphabets_of(scale)
-    methods, lengths = METHODS[scale], {"budget": [BUDGETS[scale]], "seed": range(SEEDS[scale])}
+    methods, lengths = METHODS[scale], {"budget": [budget], "seed": range(SEEDS[scale])}
     jobs = combined(scale=[scale], method=methods, setting=SETTINGS, **lengths)
     values = compute_parts("landscape-table1", VERSION, trained, jobs)
     accuracies = images.over_seeds(jobs, lambda job: f"{job['setting']} {job['method']}", values, say)
@@ -153,68 +130,78 @@ def run(scale: str, say: Say) -> Reproduction:
         for size in SETTINGS
     }
     figure = bars_figure(groups, "Omniglot, 5-way 1-shot within an unseen alphabet, after one step")
-    first = {m: untrained(scale, BUDGETS[scale], m) for m in ("MAML", "NAL-1")} if scale == "smoke" else {}
-    protocol = _protocol(scale, BUDGETS[scale], alphabets)
+    first = {}  # before training: one network, which takes the same step in the same tasks
+    for name in ("MAML", "NAL-1") if scale == "smoke" else ():
+        arm = ARMS[name]
+        first[name] = images.judge_all(arm.method, *tasks_of(scale, "Large", arm), budget, 0, None)
+    protocol = {
+        "data": "embedded glyphs" if scale == "smoke" else "Omniglot, 28×28",
+        "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 20,000 of 8), SGD at its "
+        "rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones; inner rate 0.1, one step",
+        "pictures of a task": "MAML 5 and 50. NAL-1 75, NAL-10 100. The paper contradicts itself: n = n₁ + "
+        "n₂ (§5) is 55 and 100, n = n₁ + 5n₂ (C.4) is 75 and 300, and 5 characters have 100 drawings",
+        "network": f"Conv4-{budget.filters}, strided, flattened; batch statistics of the query set",
+        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
+        "hard alphabets": "largest error of raw pixels' nearest neighbours (the paper: of MAML); train "
+        f"{', '.join(alphabets['train hard'])}; test {', '.join(alphabets['test hard'])}; Small: the first",
+        "baselines": "Adam at 1e-3, same steps; MTL and RFS with logistic regression on frozen unit features "
+        "(C = 3)",
+    }
     rows = _rows(accuracies, scale, first)
     return Reproduction(rows, {"landscape-table1": figure}, images.plain_accuracies(accuracies), protocol)
-
-
-def _gap(accuracies: Accuracies, setting: str, one: str, other: str, part: str = "test hard") -> float:
-    return round(accuracies[f"{setting} {one}"][part].mean - accuracies[f"{setting} {other}"][part].mean, 1)
 
 
 def _rows(accuracies: Accuracies, scale: str, first: dict[str, dict[str, float]]) -> list[Row]:
     answers = WAYS * QUERIES * BUDGETS[scale].episodes * SEEDS[scale]
     every = [value.mean for kinds in accuracies.values() for value in kinds.values()]
     rows = [counts_row([(value / 100, answers) for value in every])]
-    if scale == "smoke":
-        return rows + _smoke_rows(accuracies, first)
-    for what, published, ours, holds, more in [
-        *(one for setting in SETTINGS for one in _above_nal(accuracies, setting, scale)),
-        _small_gains_more(accuracies),
-        *(_above_fair(accuracies, setting) for setting in SETTINGS),
-    ]:
+
+    def mean(setting: str, method: str, part: str = "test hard") -> float:
+        return accuracies[f"{setting} {method}"][part].mean
+
+    def gap(setting: str, one: str, other: str, part: str = "test hard") -> float:
+        return round(mean(setting, one, part) - mean(setting, other, part), 1)
+
+    if scale == "smoke":  # what must hold however little was trained
+        both = [(mean("Large", m, part), mean("Small", m, part)) for m in METHODS[scale] for part in JUDGED]
+        what = "before training, MAML's and NAL-1's accuracies are the same"
+        return [
+            *rows,
+            same_row("Large and Small give the same accuracies", both, "one hard alphabet is in both here"),
+            images.alike_row(what, first["MAML"], first["NAL-1"]),
+        ]
+
+    def statement(what: str, published: Any, ours: Any, holds: bool, more: str = "") -> None:
         expected = scale != "cpu" or what not in FAILS
         rows.append(row(what, published, ours, holds, expected=expected, reason=deviations(scale) + more))
-    return rows
 
-
-Statement = tuple[str, Any, Any, bool, str]
-"""Its words, what the paper has, what was found, whether it holds, and what is to be said of it besides."""
-
-
-def _above_nal(accuracies: Accuracies, setting: str, scale: str) -> Iterator[Statement]:
-    """MAML against NAL by SGD as published, Adam's number beside it; at ``cpu`` faster SGD too."""
-    for i, part in enumerate(JUDGED):
-        theirs_all = PUBLISHED[setting, "MAML"][i]
-        published = {other: round(theirs_all - PUBLISHED[setting, other][i], 1) for other in PICTURES}
-        for other, theirs in published.items():
-            gap = _gap(accuracies, setting, "MAML", other, part)
-            adam = _gap(accuracies, setting, "MAML by Adam", f"{other} by Adam", part)
+    # MAML against NAL by SGD as published, Adam's number beside it; at ``cpu`` faster SGD too
+    for setting, (i, part) in itertools.product(SETTINGS, enumerate(JUDGED)):
+        theirs = {o: round(PUBLISHED[setting, "MAML"][i] - PUBLISHED[setting, o][i], 1) for o in PICTURES}
+        for other, pictures in PICTURES.items():
+            ours, adam = (gap(setting, f"MAML{by}", f"{other}{by}", part) for by in ("", " by Adam"))
             what = f"{setting}: MAML above {other} on {part} tasks, points"
-            yield what, theirs, f"{gap} (by Adam {adam})", gap > MARGIN, f"; {RULE}; {PICTURES[other]}"
+            said = f"{ours} (by Adam {adam})"
+            statement(what, theirs[other], said, ours > MARGIN, f"; {RULE}; {pictures}")
         if scale == "cpu":
-            gap = _gap(accuracies, setting, FURTHER["MAML"], FURTHER["NAL-1"], part)
+            ours = gap(setting, FURTHER["MAML"], FURTHER["NAL-1"], part)
             what = f"{setting}: MAML above NAL-1 on {part} tasks, both at a hundred times the rate, points"
-            yield what, published["NAL-1"], gap, gap > MARGIN, f"; {RULE}; {FASTER}"
-
-
-def _small_gains_more(accuracies: Accuracies) -> Statement:
-    (small, large), adam = (
-        [_gap(accuracies, setting, f"MAML{by}", f"NAL-1{by}") for setting in ("Small", "Large")]
-        for by in ("", " by Adam")
+            statement(what, theirs["NAL-1"], ours, ours > MARGIN, f"; {RULE}; {FASTER}")
+    small, large, *adam_s = (
+        gap(setting, f"MAML{by}", f"NAL-1{by}") for by in ("", " by Adam") for setting in ("Small", "Large")
     )
-    said = f"{small:.1f} against {large:.1f} (by Adam {adam[0]:.1f} against {adam[1]:.1f})"
+    said = f"{small:.1f} against {large:.1f} (by Adam {adam_s[0]:.1f} against {adam_s[1]:.1f})"
     what = "the gain over NAL-1 on hard test tasks is larger for Small r_H"
-    return what, "49.6 against 36.0", said, small > large + MARGIN, f"; {RULE}"
-
-
-def _above_fair(accuracies: Accuracies, setting: str) -> Statement:
-    """All by Adam; the paper has no such baseline."""
-    best = max(FAIR, key=lambda method: accuracies[f"{setting} {method}"]["test hard"].mean)
-    gap = _gap(accuracies, setting, "MAML by Adam", best)
-    what = f"{setting}: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points"
-    return what, "not compared", f"{gap} ({best})", gap > 0, ""
+    statement(what, "49.6 against 36.0", said, small > large + MARGIN, f"; {RULE}")
+    for setting in SETTINGS:  # all by Adam; the paper has no such baseline
+        means = {method: mean(setting, method) for method in FAIR}
+        best = max(means, key=means.__getitem__)
+        ours = gap(setting, "MAML by Adam", best)
+        what = (
+            f"{setting}: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points"
+        )
+        statement(what, "not compared", f"{ours} ({best})", ours > 0)
+    return rows
 
 
 def deviations(scale: str) -> str:
@@ -247,19 +234,3 @@ FAILS = (
     "Large: MAML above the best of MTL, ProtoNet and RFS on hard test tasks, all by Adam, points",
 )
 """What does not hold at `cpu`, where SGD at the published rate does not begin to learn."""
-
-
-def _protocol(scale: str, budget: Budget, alphabets: dict[str, list[str]]) -> dict[str, Any]:
-    return {
-        "data": "embedded glyphs" if scale == "smoke" else "Omniglot, 28×28",
-        "training": f"{budget.steps} steps of {budget.tasks} tasks (the paper: 20,000 of 8), SGD at its "
-        "rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones; inner rate 0.1, one step",
-        "pictures of a task": "MAML 5 and 50. NAL-1 75, NAL-10 100. The paper contradicts itself: n = n₁ + "
-        "n₂ (§5) is 55 and 100, n = n₁ + 5n₂ (C.4) is 75 and 300, and 5 characters have 100 drawings",
-        "network": f"Conv4-{budget.filters}, strided, flattened; batch statistics of the query set",
-        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
-        "hard alphabets": "largest error of raw pixels' nearest neighbours (the paper: of MAML); train "
-        f"{', '.join(alphabets['train hard'])}; test {', '.join(alphabets['test hard'])}; Small: the first",
-        "baselines": "Adam at 1e-3, same steps; MTL and RFS with logistic regression on frozen unit features "
-        "(C = 3)",
-    }

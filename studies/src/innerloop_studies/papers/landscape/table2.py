@@ -40,28 +40,6 @@ def trained(
     return images.judge_all(name, *tasks, budget, seed, None if untrained else training)
 
 
-def _checks(scale: str) -> dict[str, dict[str, float]]:
-    """One run again; and both methods before training, each taking one step, from unlike mixtures."""
-    budget = BUDGETS[scale]
-    one_step = budget._replace(test_steps=1)
-    return {
-        "again": trained(scale, SHARES[1], "MAML", budget, 0),
-        "MAML": trained(scale, SHARES[0], "MAML", one_step, 0, untrained=True),
-        "NAL": trained(scale, SHARES[-1], "NAL", one_step, 0, untrained=True),
-    }
-
-
-def _smoke_rows(accuracies: Accuracies, checks: dict[str, dict[str, float]]) -> list[Row]:
-    """What must hold however little was trained."""
-    mine = accuracies[f"p={SHARES[1]} MAML"]
-    pairs = [(mine[part].mean, checks["again"][part]) for part in JUDGED]
-    what = "before training, MAML's and NAL's accuracies after one step are the same, whatever p is"
-    return [
-        same_row(f"MAML trained again at p={SHARES[1]} has the same accuracies", pairs),
-        images.alike_row(what, checks["MAML"], checks["NAL"]),
-    ]
-
-
 def shapes(scale: str) -> dict[str, Kind]:
     """Ways, shots and queries of easy and of hard tasks."""
     if scale == "smoke":
@@ -139,8 +117,9 @@ BUDGETS = {
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, otherwise on FS-CIFAR100; finished runs are kept."""
+    budget = BUDGETS[scale]
     sources_of(scale)  # missing data are told at once
-    lengths = {"budget": [BUDGETS[scale]], "seed": range(SEEDS[scale])}
+    lengths = {"budget": [budget], "seed": range(SEEDS[scale])}
     jobs = combined(scale=[scale], share=SHARES, method=METHODS, **lengths)
     values = compute_parts("landscape-table2", VERSION, trained, jobs)
     accuracies = images.over_seeds(jobs, lambda job: f"p={job['share']} {job['method']}", values, say)
@@ -149,8 +128,25 @@ def run(scale: str, say: Say) -> Reproduction:
         for part in ("test easy", "test hard")
     }
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
-    checks = _checks(scale) if scale == "smoke" else {}
-    protocol = _protocol(scale, BUDGETS[scale])
+    checks = {}
+    if scale == "smoke":  # one run again; both methods before training, one step each, of unlike mixtures
+        one_step = budget._replace(test_steps=1)
+        checks["again"] = trained(scale, SHARES[1], "MAML", budget, 0)
+        for method, share in (("MAML", SHARES[0]), ("NAL", SHARES[-1])):
+            checks[method] = trained(scale, share, method, one_step, 0, untrained=True)
+    protocol = {
+        "data": "embedded glyphs, smaller tasks"
+        if scale == "smoke"
+        else "FS-CIFAR100, 32×32, split by superclass: 80 classes of 16 (450 + 150 pictures), 20 of 4",
+        "tasks": "(ways, shots) = (2, 50) and (20, 5): as C.5 corrects the body; 10 targets a class; NAL "
+        "trains on 15 pictures a class of both",
+        "training": f"{budget.steps} steps of {budget.tasks} tasks (C.5: 20,000 of 8, and then 10,000 of 2); "
+        "SGD at the paper's rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones",
+        "network": f"Conv4-{budget.filters}, {budget.pooling}, flattened, as for Omniglot; batch statistics; "
+        "20 outputs, N used",
+        "adaptation": "rate 0.1; MAML one step, NAL five at test",
+        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
+    }
     rows = _rows(accuracies, scale, checks)
     return Reproduction(rows, {"landscape-table2": figure}, images.plain_accuracies(accuracies), protocol)
 
@@ -160,15 +156,22 @@ def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]
     answers = {part: asked[part.split()[1]] * SEEDS[scale] for part in JUDGED}
     judged = [(kinds[part].mean / 100, n) for kinds in accuracies.values() for part, n in answers.items()]
     rows = [counts_row(judged)]
-    if scale == "smoke":
-        return rows + _smoke_rows(accuracies, checks)
+
+    def mean(share: float, method: str, part: str) -> float:
+        return accuracies[f"p={share} {method}"][part].mean
+
+    if scale == "smoke":  # what must hold however little was trained
+        pairs = [(mean(SHARES[1], "MAML", part), checks["again"][part]) for part in JUDGED]
+        what = "before training, MAML's and NAL's accuracies after one step are the same, whatever p is"
+        return [
+            *rows,
+            same_row(f"MAML trained again at p={SHARES[1]} has the same accuracies", pairs),
+            images.alike_row(what, checks["MAML"], checks["NAL"]),
+        ]
 
     def statement(what: str, published: Any, ours: str, holds: bool, more: str = "") -> None:
         expected = scale != "cpu" or what not in FAILS
         rows.append(row(what, published, ours, holds, expected=expected, reason=deviations(scale) + more))
-
-    def mean(share: float, method: str, part: str) -> float:
-        return accuracies[f"p={share} {method}"][part].mean
 
     for share in SHARES:
         for i, part in enumerate(JUDGED):
@@ -214,19 +217,3 @@ FAILS = (
     ),
 )
 """What does not hold at `cpu`, where SGD at the published rates has not begun to learn."""
-
-
-def _protocol(scale: str, budget: Budget) -> dict[str, Any]:
-    return {
-        "data": "embedded glyphs, smaller tasks"
-        if scale == "smoke"
-        else "FS-CIFAR100, 32×32, split by superclass: 80 classes of 16 (450 + 150 pictures), 20 of 4",
-        "tasks": "(ways, shots) = (2, 50) and (20, 5): as C.5 corrects the body; 10 targets a class; NAL "
-        "trains on 15 pictures a class of both",
-        "training": f"{budget.steps} steps of {budget.tasks} tasks (C.5: 20,000 of 8, and then 10,000 of 2); "
-        "SGD at the paper's rates, 1e-3 for MAML and 1e-6 for NAL; beside it Adam at the same ones",
-        "network": f"Conv4-{budget.filters}, {budget.pooling}, flattened, as for Omniglot; batch statistics; "
-        "20 outputs, N used",
-        "adaptation": "rate 0.1; MAML one step, NAL five at test",
-        "judged": f"{budget.episodes} tasks of each kind, {SEEDS[scale]} seed(s); intervals over seeds",
-    }

@@ -4,10 +4,10 @@ import itertools
 from typing import Any
 
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure, points
-from innerloop.theory.landscape.geography import Geography, step_curvature
+from innerloop.theory.landscape.geography import Geography
 from innerloop.training.task_weights import hard_weights
 from innerloop_studies.papers.figures import INKS
-from innerloop_studies.papers.landscape.linear import ends, geography_drawer
+from innerloop_studies.papers.landscape import linear
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Landscape, Table 3: up-weighting hard tasks"
@@ -73,14 +73,10 @@ def _trials(name: str, trials: int, steps: int, seed: int) -> dict[str, Any]:
     env = Geography(DIM, RHO_HARD, RHO_EASY, R, SPREAD, SPREAD)
     zeta = float(name.partition("= ")[2] or 1)
     method = "maml" if name == "MAML" else "nal"
-    draw, asked = geography_drawer([env], trials, TASKS), (method, INNER_SHOTS, steps, seed, 1 / RHO_EASY)
-    w = ends(draw, (trials, 1, DIM), *asked, lambda tasks: hard_weights(tasks.rho < 0.5, zeta).double())[:, 0]
-    errors = {}
-    for m in TEST_SHOTS:
-        a_h, a_e = (step_curvature(rho, 1 / RHO_EASY, m, DIM) for rho in (RHO_HARD, RHO_EASY))
-        to_hard = (w - R).square().sum(-1) + DIM * SPREAD
-        to_easy = w.square().sum(-1) + DIM * SPREAD
-        errors[str(m)] = float((0.25 * (a_h * to_hard + a_e * to_easy)).mean())
+    asked = {"lr": 1 / RHO_EASY, "weigh": lambda tasks: hard_weights(tasks.rho < 0.5, zeta).double()}
+    draw, shape = linear.geography_drawer(env, trials, TASKS), (trials, 1, DIM)
+    w = linear.ends(draw, shape, method, INNER_SHOTS, steps, seed, **asked)[:, 0]
+    errors = {str(m): float(linear.excess_risk(w, env, 1 / RHO_EASY, m).mean()) for m in TEST_SHOTS}
     mean = w.mean(-1)
     return {"coordinate": float(mean.mean()), "deviation": float(mean.std()), "errors": errors}
 

@@ -30,8 +30,9 @@ def run(scale: str, say: Say) -> Reproduction:
     by_method = {m: [one for work, one in runs.items() if work.method == m] for m in BOTH}
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(by_method, shots, scale)
     kept = ("curve", "seconds", "best_seconds", "best_step", "steps")
-    plain = {m: [{k: getattr(one, k) for k in kept} for one in some] for m, some in by_method.items()}
-    data = {method: {"runs": some} for method, some in plain.items()}
+    data = {
+        m: {"runs": [{k: getattr(one, k) for k in kept} for one in some]} for m, some in by_method.items()
+    }
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, pictures.protocol(scale))
 
 
@@ -48,9 +49,8 @@ def curves_figure(by_method: dict[str, list[PictureRun]]) -> Figure:
 
 
 def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> list[Row]:
-    gap = pictures.difference(by_method["MTL"], by_method["MetaOptNet"], shots)
-    ours, theirs = (pictures.over_seeds(by_method[m], shots) for m in ("MTL", "MetaOptNet"))
     both = by_method["MTL"], by_method["MetaOptNet"]
+    gap, (ours, theirs) = pictures.difference(*both, shots), (pictures.over_seeds(m, shots) for m in both)
     shares, near = pictures.shares_of_time(*both), pictures.shares_of_time(*both, CLOSE)
     whole = [a.seconds / b.seconds for a, b in zip(*both, strict=True)]
     middle, near_said = pictures.middle_share(near), pictures.shares_in_words(near)

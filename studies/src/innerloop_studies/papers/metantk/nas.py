@@ -21,14 +21,14 @@ from innerloop.data.arrays import from_arrays
 from innerloop.data.hashing import file_hash
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
-from innerloop.experiment.data import Sizes, build_data
-from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.data import build_data
+from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices, to_table
-from innerloop_studies.papers.training import plan_for
+from innerloop_studies.papers.training import plan_for, rescored
 from innerloop_studies.reproduce import torch_version
 from innerloop_studies.reproduce.parts import FOLDER, compute_parts, digest
 from innerloop_studies.reproduce.rows import Say
@@ -63,8 +63,7 @@ def photographs(classes: int = CLASSES, each: int = EACH) -> ImageSource:
             picture = Image.open(data, formats=["JPEG"]).convert("RGB")
             pictures.append(np.asarray(picture.resize((PHOTO_SIDE, PHOTO_SIDE), Image.Resampling.BILINEAR)))
             names.append(f"class{number:03d}")
-    order = sorted(set(names))
-    third = len(order) // 3
+    order, third = sorted(set(names)), len(set(names)) // 3
     splits = {"train": order[: -2 * third], "validation": order[-2 * third : -third], "test": order[-third:]}
     return from_arrays(np.stack(pictures), names, splits=splits, name=TINY)
 
@@ -152,14 +151,13 @@ def search_of(case: SearchCase) -> dict[str, Any] | None:
     """All that the case's search depends on, as plain data; None if nothing is searched."""
     if case.method not in SEARCHES:
         return None
-    method, own = SEARCHES[case.method]
-    settings = dict(own)
+    method, settings = SEARCHES[case.method]
     if case.method == "MetaNTK-NAS" and case.cells == 8:
-        settings |= ANIL[case.data]
+        settings = settings | ANIL[case.data]
     if method == "published":
-        settings |= PRUNED[case.scale]
+        settings = settings | PRUNED[case.scale]
     elif case.scale == "smoke" and method == "shortlist":
-        settings |= {"pool": 3, "repeats": 1}
+        settings = settings | {"pool": 3, "repeats": 1}
     side = 12 if case.scale == "smoke" and case.data != TINY else SIDE
     size = {"side": side, "cells": _cells(case), "channels": CHANNELS[case.scale], "crops": CROPS[case.scale]}
     return {"data": case.data, **size, "method": method, "settings": settings, "seed": case.seed}
@@ -171,8 +169,7 @@ def _cells(case: SearchCase) -> int:
 
 def recipe_of(case: SearchCase, genotype: Any) -> dict[str, Any]:
     """How the case is trained, as plain data."""
-    made = _smoke(case) if case.scale == "smoke" else _shipped(case)
-    recipe = made.model_dump()
+    recipe = (_smoke(case) if case.scale == "smoke" else _shipped(case)).model_dump()
     if case.method != "RFS":
         recipe["model"]["settings"] = {**recipe["model"]["settings"], "genotype": genotype}
     return make_recipe(recipe).model_dump()
@@ -217,12 +214,10 @@ def found_cell(
     space = cell_space(source.images.shape[-1], side, WAYS, cells=cells, channels=channels)
     draws = PictureDraws(source, seed=seed, side=side, crops=crops)
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    operators = given.pop("operators", None)
-    if operators is not None:
+    if (operators := given.pop("operators", None)) is not None:
         given["start"] = Choices(*((operators, *((operators[:1],) * (len(EDGES) - 1))) for _ in KINDS))
-    asked = {"data": data, "side": side, "cells": cells, "channels": channels, "crops": crops}
-    key = {"version": VERSION, "torch": torch_version(), **asked, "method": method}
-    key |= {"settings": dict(settings), "seed": seed}
+    key = {"version": VERSION, "torch": torch_version(), "data": data, "side": side, "cells": cells}
+    key |= {"channels": channels, "crops": crops, "method": method, "settings": dict(settings), "seed": seed}
     keep = FOLDER / "metantk-nas-measurements" / f"{digest(key)}.jsonl"  # single measurements
     fresh, begun = not keep.exists(), time.process_time()
     result = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
@@ -246,24 +241,14 @@ def pictures(data: str) -> ImageSource:
 def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """One training; no weights are chosen by validation."""
     wanted = make_recipe(recipe)
-    parts, plan = _parts(wanted), plan_for(wanted)
+    source = photographs() if wanted.data.name == TINY else None  # no catalogue has them
+    parts, plan = Parts(wanted, build_data(wanted, source)), plan_for(wanted)
     begun = time.process_time()
     state = fit_parts(parts, plan=plan)
     seconds = time.process_time() - begun
-    scores = {}
-    for name, settings in heads.items():
-        judged = wanted.model_copy(update={"eval": wanted.eval.model_copy(update=dict(settings))})
-        changed = _parts(judged, parts.sizes)
-        episodes = wanted.eval.episodes
-        scores[name] = judge(changed, state.params, state.buffers, "test", episodes, plan).scores
+    scores = {name: rescored(parts, state, source, **settings) for name, settings in heads.items()}
     parameters = sum(value.numel() for value in state.params.values())
     return {"seconds": seconds, "steps": wanted.outer.steps, "parameters": parameters, "scores": scores}
-
-
-def _parts(recipe: Recipe, sizes: Sizes | None = None) -> Parts:
-    """What the recipe means; photographs that no catalogue has are handed in."""
-    source = photographs() if recipe.data.name == TINY else None
-    return Parts(recipe, build_data(recipe, source), sizes)
 
 
 PARTS = "metantk-nas"
@@ -276,10 +261,8 @@ def carry_out(cases: Sequence[SearchCase], say: Say) -> dict[SearchCase, CaseRun
     found = searched(cases)
     cells = {case: found[case]["genotype"] if case in found else "metanas" for case in cases}
     jobs: list[Any] = [{"recipe": recipe_of(*one), "heads": heads_of(one[0])} for one in cells.items()]
-    runs = {}
-    values = compute_parts(
-        PARTS, VERSION, trained, jobs, seen=lambda job: seen(job["recipe"]["data"]["name"])
-    )
+    runs, of = {}, lambda job: seen(job["recipe"]["data"]["name"])
+    values = compute_parts(PARTS, VERSION, trained, jobs, seen=of)
     for (case, cell), value in zip(cells.items(), values, strict=True):
         runs[case] = run = CaseRun(cell, found.get(case), value)
         scores = ", ".join(f"{run.accuracy(shots):.1f} % ({shots}-shot)" for shots in run.shots)
@@ -299,6 +282,4 @@ def searched(cases: Sequence[SearchCase]) -> dict[SearchCase, dict[str, Any]]:
 
 def seen(data: str) -> dict[str, str]:
     """What a part depends on besides its settings: the file of the photographs, where they are used."""
-    if data != TINY:
-        return {}
-    return {"photographs": file_hash(packed())}
+    return {"photographs": file_hash(packed())} if data == TINY else {}

@@ -144,6 +144,12 @@ GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MEDIAN, WORST = 0.01, 0.03
 """The aim: regrets of this much in the median and at worst."""
 
+
+def is_met(regrets: Sequence[float]) -> bool:
+    """Whether that is so."""
+    return statistics.median(regrets) <= MEDIAN and max(regrets) <= WORST
+
+
 Results = Mapping[tuple[RateProblem, Any, int], Reached]
 """What was reached, by case, rate (a number or ``auto``) and seed."""
 
@@ -210,15 +216,15 @@ def summary(case: RateProblem, results: Results, seeds: int) -> RateEntry:
     return RateEntry(case, [mean(rate) for rate in GRID], mean("auto"), rate)
 
 
-def train_all(
-    name: str, version: int, jobs: Sequence[Mapping[str, Any]], say: Say
-) -> dict[tuple[RateProblem, Any, int], Reached]:
+def seen(job: Mapping[str, Any]) -> dict[str, str]:
+    """What a part depends on besides its settings; missing data are told at once by this."""
+    return {"content": content(job["case"].data)}
+
+
+def train_all(name: str, version: int, jobs: Sequence[Mapping[str, Any]], say: Say) -> Results:
     """What trainings come to, by problem, rate and seed; finished ones are kept."""
     results = {}
-    values = compute_parts(
-        name, version, trained, jobs, seen=lambda job: {"content": content(job["case"].data)}
-    )
-    for job, value in zip(jobs, values, strict=True):
+    for job, value in zip(jobs, compute_parts(name, version, trained, jobs, seen=seen), strict=True):
         case, rate, seed = job["case"], job["rate"], job["seed"]
         results[case, rate, seed] = one = Reached(*value)
         say(f"{case}, seed {seed}, {rate}: {one.accuracy:.3f} (rate {one.rate:.3g})")

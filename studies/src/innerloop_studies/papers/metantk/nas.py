@@ -261,9 +261,9 @@ def carry_out(cases: Sequence[SearchCase], say: Say) -> dict[SearchCase, CaseRun
     found = searched(cases)
     cells = {case: found[case]["genotype"] if case in found else "metanas" for case in cases}
     jobs: list[Any] = [{"recipe": recipe_of(*one), "heads": heads_of(one[0])} for one in cells.items()]
-    runs, of = {}, lambda job: seen(job["recipe"]["data"]["name"])
-    values = compute_parts(PARTS, VERSION, trained, jobs, seen=of)
-    for (case, cell), value in zip(cells.items(), values, strict=True):
+    runs = {}
+    made = compute_parts(PARTS, VERSION, trained, jobs, seen=seen)
+    for (case, cell), value in zip(cells.items(), made, strict=True):
         runs[case] = run = CaseRun(cell, found.get(case), value)
         scores = ", ".join(f"{run.accuracy(shots):.1f} % ({shots}-shot)" for shots in run.shots)
         cost = "" if run.search is None else f"searched for {run.search['seconds']:.0f} s, "
@@ -276,10 +276,11 @@ def searched(cases: Sequence[SearchCase]) -> dict[SearchCase, dict[str, Any]]:
     for data in {case.data for case in cases}:
         pictures(data)  # missing data are told at once
     jobs = {case: job for case in cases if (job := search_of(case)) is not None}
-    made = compute_parts(PARTS, VERSION, found_cell, [*jobs.values()], seen=lambda job: seen(job["data"]))
+    made = compute_parts(PARTS, VERSION, found_cell, [*jobs.values()], seen=seen)
     return dict(zip(jobs, made, strict=True))
 
 
-def seen(data: str) -> dict[str, str]:
+def seen(job: Mapping[str, Any]) -> dict[str, str]:
     """What a part depends on besides its settings: the file of the photographs, where they are used."""
+    data = job["recipe"]["data"]["name"] if "recipe" in job else job["data"]
     return {"photographs": file_hash(packed())} if data == TINY else {}

@@ -2,13 +2,15 @@
 
 import itertools
 import math
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from innerloop.choose.rates import advice_for
-from innerloop.core.errors import NonFiniteError
+from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
 from innerloop.data.source import ImageSource
@@ -49,6 +51,15 @@ def rescored(
     recipe = parts.recipe.model_copy(update={"eval": parts.recipe.eval.model_copy(update=settings)})
     changed, plan = Parts(recipe, build_data(recipe, source), parts.sizes), plan_for(recipe)
     return judge(changed, state.params, state.buffers, "test", recipe.eval.episodes, plan).scores
+
+
+def own_file(variable: str, name: str, missing: str, holds: str) -> Path:
+    """A file of one's own: where the environment says, or of this name in ``INNERLOOP_TEST_DATA``."""
+    folder = os.environ.get("INNERLOOP_TEST_DATA")
+    given = os.environ.get(variable) or (f"{folder}/{name}" if folder else None)
+    if given is None or not Path(given).is_file():
+        raise UserError(f"{missing}: set {variable} to an .npz of {holds}.")
+    return Path(given)
 
 
 def by_frozen_features(net: Network, params: Params, buffers: Buffers, task: Any, ways: int) -> Tensor:

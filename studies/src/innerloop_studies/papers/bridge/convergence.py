@@ -101,6 +101,10 @@ def _rows(method: str, summaries: list[Any], draws: int, phi: torch.Tensor, eta0
     near = 0.15 if len(widths) > 3 else 0.35
     printed, slow = (sum(one[f"{which}_holds"] for one in summaries) for which in ("printed", "slow"))
     last, share = summaries[-1]["loss"][-1], eta0 / rates(phi).eta0
+    slopes, said = {}, {}
+    for key in ("error", "linear"):
+        slopes[key] = log_slope(widths, [one[key] for one in summaries])
+        said[key] = f"slope {slopes[key]:.3f}: {shared.listed_by_width(summaries, key, '.3f')}"
     return [
         row(
             f"{METHODS[method]}: L(θ_t) ≤ (1 − ησ_min/3)^{{2t}} R at every step, η = {ETA} η₀",
@@ -124,17 +128,7 @@ def _rows(method: str, summaries: list[Any], draws: int, phi: torch.Tensor, eta0
             abs(slope + 0.5) < near,
             reason=f"slope on log–log axes, within {near}: the distance itself stays O(1)",
         ),
-        *_kernel_rows(method, summaries, near),
-    ]
-
-
-def _kernel_rows(method: str, summaries: list[dict[str, Any]], near: float) -> list[Row]:
-    """What lies behind the theorem: the network's own kernel, and training with it standing still."""
-    widths, slopes, said = [float(one["width"]) for one in summaries], {}, {}
-    for key in ("error", "linear"):
-        slopes[key] = log_slope(widths, [one[key] for one in summaries])
-        said[key] = f"slope {slopes[key]:.3f}: {shared.listed_by_width(summaries, key, '.3f')}"
-    return [
+        # what lies behind the theorem: the network's own kernel, and training with it standing still
         row(
             f"Lemma 3 (B.3), {method.upper()}: the network's own kernel approaches Φ, like width^−½",
             -0.5,

@@ -49,10 +49,8 @@ def spectra_rows(depths: list[int], structures: dict[str, list[dict[str, float]]
         off = structures[name][-1]["off"]
         gaps = [one["inverse_gap"] for one in structures[name][-3:]]
         slope, expected = log_slope([float(d) for d in depths[-3:]], gaps), name != "residual-prenorm"
-        within, of = (
-            f"holds within 0.03 at L = {depths[-1]}",
-            f"slope of the last three depths, {depths[-3:]}",
-        )
+        within = f"holds within 0.03 at L = {depths[-1]}"
+        of = f"slope of the last three depths, {depths[-3:]}"
         for what, limit, ours, digits, near, why in (
             ("Θ between different inputs over Θ(x,x) → ¼", LIMIT_OFF_DIAGONAL, off, 4, 0.03, within),
             ("‖Θ⁻¹ − Φ_MTL⁻¹‖·K(x,x) falls like 1/L²", -2, slope, 3, 0.25, of),

@@ -1,6 +1,7 @@
 """Bridge, Figure 1: ‖F_ANIL − F_MTL‖ against depth and λτ, with analytic kernels and the paper's own way."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -40,23 +41,6 @@ LEMMA = "t = ∞, no split (Lemma 1)"
 Gaps = dict[str, list[MeanError]]
 
 
-class Variant(NamedTuple):
-    """A way in which λτ is varied."""
-
-    outer: Descent | None = None
-    split: bool = False
-    fresh: bool = False
-    moves: bool = False
-
-
-VARIANTS = {
-    LEMMA: Variant(),
-    "t = ∞, relative ridge 0.01": Variant(outer=Descent(ridge=1e-2, relative=True)),
-    "finite t: ηt = 0.05": Variant(outer=Descent(0.05)),
-    "t = ∞, split 5 + 5": Variant(split=True),
-    "t = ∞, split 10 + 10": Variant(split=True, fresh=True),
-    "t = ∞, ŝ = λτ": Variant(moves=True),
-}
 PRINTED = {"float32": torch.float32, "float64": torch.float64}
 """Precisions in which Lemma 1 is computed as it is printed, inverse and all."""
 
@@ -86,25 +70,26 @@ def halves(tasks: TaskBatch) -> TaskBatch:
 
 def depth_gaps(kernel: KernelFunction, draws: list[Draw], **options: Any) -> list[Tensor]:
     """Norms of every test task, by draw, at λτ = 0; ANIL's test head is the draw it was trained from."""
-    settings: dict[str, Any] = {"inner": Descent(0.0), "test_descent": Descent(1.0), "anil_heads": "shared"}
-    return [mtl_anil_gap(kernel, one.train, one.test, **{**settings, **options}) for one in draws]
+    options |= {"inner": Descent(0.0), "test_descent": Descent(1.0), "anil_heads": "shared"}
+    return [mtl_anil_gap(kernel, one.train, one.test, **options) for one in draws]
+
+
+VARIANTS: dict[str, Callable[[Draw, float], dict[str, Any]]] = {
+    LEMMA: lambda *_: {},
+    "t = ∞, relative ridge 0.01": lambda *_: {"outer": Descent(ridge=1e-2, relative=True)},
+    "finite t: ηt = 0.05": lambda *_: {"outer": Descent(0.05)},
+    "t = ∞, split 5 + 5": lambda one, _: {"train": halves(one.train), "split": True},
+    # further support samples for ANIL; MTL trains on the queries alone
+    "t = ∞, split 10 + 10": lambda one, _: {"train": one.fresh, "split": True, "mtl_train": one.train},
+    "t = ∞, ŝ = λτ": lambda _, time: {"test_descent": Descent(time)},
+}
+"""Ways in which λτ is varied, as what they change."""
 
 
 def vary(name: str, time: float, one: Draw, kernel: KernelFunction) -> Tensor:
     """Norms of every test task in one of the variants, at one λτ."""
-    variant = VARIANTS[name]
-    train = one.fresh if variant.fresh else halves(one.train) if variant.split else one.train
-    return mtl_anil_gap(
-        kernel,
-        train,
-        one.test,
-        inner=Descent(time),
-        test_descent=Descent(time if variant.moves else 1.0),
-        outer=variant.outer,
-        split=variant.split,
-        # further support samples for ANIL; MTL trains on the queries alone
-        mtl_train=one.train if variant.fresh else None,
-    )
+    usual = {"train": one.train, "test": one.test, "inner": Descent(time), "test_descent": Descent(1.0)}
+    return mtl_anil_gap(kernel, **{**usual, **VARIANTS[name](one, time)})
 
 
 def by_time(pairs: list[tuple[Draw, KernelFunction]]) -> Gaps:
@@ -154,6 +139,8 @@ def depth_rows(gaps: Gaps, five: list[float], draws: int) -> list[Row]:
     shared, apart = ([g.mean for g in gaps[heads]] for heads in ("shared", "independent"))
     slope, apart_slope = (log_slope([float(d) for d in DEPTHS], gap) for gap in (shared, apart))
     at_ten = gaps["shared"][DEPTHS.index(10)]
+    like, why = "it falls like 1/L (Theorem 1)", "holds if the slope lies between −1.25 and −0.8"
+    said = f"slope {slope:.2f} on log–log axes"
     return [
         row(
             "the gap falls with depth L (λτ = 0), shared heads",
@@ -161,13 +148,7 @@ def depth_rows(gaps: Gaps, five: list[float], draws: int) -> list[Row]:
             ", ".join(f"{g.mean:.2f} ± {g.error:.2f}" for g in gaps["shared"]) + f" at L = {DEPTHS}",
             all(a > b for a, b in itertools.pairwise(shared)),
         ),
-        row(
-            "it falls like 1/L (Theorem 1)",
-            "slope −1",
-            f"slope {slope:.2f} on log–log axes",
-            -1.25 < slope < -0.8,
-            reason="holds if the slope lies between −1.25 and −0.8",
-        ),
+        row(like, "slope −1", said, -1.25 < slope < -0.8, reason=why),
         row(
             "its size, five draws",
             "an independent check: 17.4, 8.4, 4.4, 3.6, 1.8, ±20 % for one draw",

@@ -95,12 +95,6 @@ def recipe_for(work: Work) -> Recipe:
     return load_recipe(name, items).model_copy(update={"name": "bridge-pictures", "description": ""})
 
 
-def training_pictures(method: str) -> int:
-    """Pictures of a training task at ``cpu``."""
-    tasks = recipe_for(Work("cpu", "cifar-fs", method, 0)).tasks
-    return tasks.ways * (tasks.shots + tasks.queries)
-
-
 class PictureRun(NamedTuple):
     """A trained network, its validations along the way (``curve``), and how it was judged."""
 

@@ -41,11 +41,6 @@ class RaceProblem(NamedTuple):
         shape = f"{self.ways}-way {self.shots}-shot" if self.ways else f"{self.shots} shots"
         return f"{self.data}, {shape}"
 
-    @property
-    def content(self) -> str:
-        """What tells two datasets of this name apart."""
-        return content(self.data) if self.ways else ""
-
     def posed(self, seed: int, *items: str) -> AdviceProblem:
         """Methods and tasks."""
         ways = [f"tasks.ways={self.ways}"] * bool(self.ways)
@@ -172,7 +167,7 @@ def race_study(
 
 
 def _seen(job: Mapping[str, Any]) -> dict[str, str]:
-    return {"data": job["case"].content} if job["case"].ways else {}
+    return {"data": content(job["case"].data)} if job["case"].ways else {}
 
 
 def race_protocol(

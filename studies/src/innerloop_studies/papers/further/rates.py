@@ -24,7 +24,7 @@ from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.theory.rate.bracket import step_divisor
 from innerloop.theory.rate.forms import step_rates
 from innerloop.theory.rate.tangent_features import head_stacks
-from innerloop_studies.papers.training import combined, fitted, judged
+from innerloop_studies.papers.training import combined, fitted, judged, own_file
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Say
 
@@ -111,14 +111,8 @@ def source(name: str) -> str:
         return folder
     if name != "quickdraw":
         return name
-    test_data = os.environ.get("INNERLOOP_TEST_DATA")
-    given = os.environ.get("INNERLOOP_QUICKDRAW") or (f"{test_data}/quickdraw_28.npz" if test_data else None)
-    if given is None or not Path(given).is_file():
-        raise UserError(
-            "rate-regret needs Quick Draw drawings: set INNERLOOP_QUICKDRAW to an .npz of images "
-            "(classes, drawings, 28, 28) and names."
-        )
-    return given
+    missing, holds = "rate-regret needs Quick Draw drawings", "images (classes, drawings, 28, 28) and names"
+    return str(own_file("INNERLOOP_QUICKDRAW", "quickdraw_28.npz", missing, holds))
 
 
 def content(name: str) -> str:

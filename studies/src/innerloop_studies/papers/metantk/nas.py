@@ -1,7 +1,6 @@
 """Searches, trainings and tests of MetaNTK-NAS' tables, at each scale; finished ones are kept."""
 
 import io
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from innerloop.choose.architectures.measure import read_measurements
 from innerloop.choose.architectures.search import search
 from innerloop.choose.architectures.space import cell_space
 from innerloop.choose.scores.sizes import network_size
-from innerloop.core.errors import UserError
 from innerloop.data.arrays import from_arrays
 from innerloop.data.hashing import file_hash
 from innerloop.data.opening import open_source
@@ -28,7 +26,7 @@ from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices, to_table
-from innerloop_studies.papers.training import plan_for, rescored
+from innerloop_studies.papers.training import own_file, plan_for, rescored
 from innerloop_studies.reproduce import torch_version
 from innerloop_studies.reproduce.parts import FOLDER, compute_parts, digest
 from innerloop_studies.reproduce.rows import Say
@@ -37,19 +35,12 @@ VERSION = 1
 TINY = "tiny-imagenet"
 PHOTO_SIDE = 84
 CLASSES, EACH = 15, 8
-FILE = "tiny_imagenet_60.npz"
 
 
 def packed() -> Path:
     """The file of photographs: ``INNERLOOP_TINY_IMAGENET``, or in the folder ``INNERLOOP_TEST_DATA``."""
-    folder = os.environ.get("INNERLOOP_TEST_DATA")
-    given = os.environ.get("INNERLOOP_TINY_IMAGENET") or (f"{folder}/{FILE}" if folder else None)
-    if given is None or not Path(given).is_file():
-        raise UserError(
-            "there are no Tiny-ImageNet photographs: set INNERLOOP_TINY_IMAGENET to an .npz of jpeg (bytes), "
-            "offsets and labels."
-        )
-    return Path(given)
+    missing, holds = "there are no Tiny-ImageNet photographs", "jpeg (bytes), offsets and labels"
+    return own_file("INNERLOOP_TINY_IMAGENET", "tiny_imagenet_60.npz", missing, holds)
 
 
 def photographs(classes: int = CLASSES, each: int = EACH) -> ImageSource:
@@ -130,12 +121,11 @@ CHANNELS = {"smoke": 2, "cpu": 8, "paper": 48}
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
 CROPS = {"smoke": 30, "cpu": 1000, "paper": 3000}
 
-SVC, LOGISTIC = "svc", "logistic"
 HEADS: dict[tuple[str, int], dict[str, dict[str, Any]]] = {
-    ("mini-imagenet", 5): {"1": {"head": SVC, "C": 0.2}, "5": {"head": LOGISTIC, "C": 0.6}},
-    ("mini-imagenet", 8): {"1": {"head": SVC, "C": 0.35}, "5": {"head": LOGISTIC, "C": 0.4}},
-    ("tiered-imagenet", 5): {"1": {"head": SVC, "C": 0.75}, "5": {"head": LOGISTIC, "C": 0.8}},
-    ("tiered-imagenet", 8): {"1": {"head": LOGISTIC, "C": 0.95}, "5": {"head": LOGISTIC, "C": 0.5}},
+    ("mini-imagenet", 5): {"1": {"head": "svc", "C": 0.2}, "5": {"head": "logistic", "C": 0.6}},
+    ("mini-imagenet", 8): {"1": {"head": "svc", "C": 0.35}, "5": {"head": "logistic", "C": 0.4}},
+    ("tiered-imagenet", 5): {"1": {"head": "svc", "C": 0.75}, "5": {"head": "logistic", "C": 0.8}},
+    ("tiered-imagenet", 8): {"1": {"head": "logistic", "C": 0.95}, "5": {"head": "logistic", "C": 0.5}},
 }
 """Appendix E, by shots. Elsewhere than there, those of mini-ImageNet with 5 cells."""
 
@@ -176,12 +166,11 @@ def recipe_of(case: SearchCase, genotype: Any) -> dict[str, Any]:
 
 
 def _shipped(case: SearchCase) -> Recipe:
-    seed = f"seed={case.seed}"
+    seed, resnet = f"seed={case.seed}", case.method == "RFS"
     if case.scale == "paper":
-        if case.method == "RFS":
-            return load_recipe(f"{case.data}-supervised", [seed])
-        return load_recipe(f"{case.data}-cells" + ("-8" if case.cells == 8 else ""), [seed])
-    if case.method == "RFS":  # as long as a network of cells, which is fewer steps
+        kind = "supervised" if resnet else "cells-8" if case.cells == 8 else "cells"
+        return load_recipe(f"{case.data}-{kind}", [seed])
+    if resnet:  # as long as a network of cells, which is fewer steps
         one_core = ["tasks.minibatch=32", "outer.batch=1", "outer.steps=1500", "outer.warmup=100"]
         judged = ["eval.weights=last", "run.execution=loop", "run.threads=1"]
         return load_recipe("cifar-fs-supervised-thin", [seed, *one_core, *judged])
@@ -191,7 +180,7 @@ def _shipped(case: SearchCase) -> Recipe:
 def _smoke(case: SearchCase) -> Recipe:
     cells = {"kind": "cells", "settings": {"cells": _cells(case), "channels": CHANNELS["smoke"]}}
     network = {"kind": "conv4", "filters": 2} if case.method == "RFS" else cells
-    judged = {"ways": WAYS, "queries": SMOKE_QUERIES, "head": LOGISTIC, "weights": "last"}
+    judged = {"ways": WAYS, "queries": SMOKE_QUERIES, "head": "logistic", "weights": "last"}
     return make_recipe(
         {
             "name": "metantk-nas",

@@ -39,8 +39,7 @@ def cases(scale: str) -> list[SearchCase]:
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, at ``cpu`` on CIFAR-FS; finished parts are kept."""
     runs, data = nas.carry_out(cases(scale), say), DATA[scale]
-    by_pair = table.tables_of(runs, list(dict.fromkeys(case.method for case in runs)))
-    tables = {cells: lines for (_, cells), lines in by_pair.items()}
+    tables = {cells: lines for (_, cells), lines in table.tables_of(runs, [*SEARCHES]).items()}
     title = f"5-way accuracy on test classes, {data}"
     drawn = {n: table.figure_of(lines, f"{title}, {n} cells") for n, lines in tables.items()}
     figures = {f"metantk-table2-{n}-cells": figure for n, figure in drawn.items()}

@@ -169,43 +169,35 @@ def _depth_row(what: str, depths: list[int], cells: list[Apart], **more: Any) ->
 
 def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str) -> list[Row]:
     """Gradient descent in the theorem's setting."""
-    what, why = "the gap of trained networks", "the slope on log–log axes is negative and the deepest gap"
-    rows = [
-        _depth_row(f"Theorem 1, width {n}: {what}", depths, cells, reason=f"holds if {why} the smaller")
-        for n, cells in theorem.items()
-    ]
+    what = "the gap of trained networks"
+    why = "holds if the slope on log–log axes is negative and the deepest gap the smaller"
     narrow, wide = min(theorem), max(theorem)
     pairs = list(zip(theorem[narrow], theorem[wide], strict=True))
-    shares = listed([b.gap / a.gap for a, b in pairs])
-    rows.append(
+    ratios = [one.gap / one.floor for cells in theorem.values() for one in cells]
+    return [
+        *(_depth_row(f"Theorem 1, width {n}: {what}", depths, theorem[n], reason=why) for n in theorem),
         row(
             "Theorem 1: the gap shrinks with width",
             "shrinks (the ε of h > O(ε⁻²))",
-            f"{shares} times from width {narrow} to {wide} at L = {depths}",
+            f"{listed(b.gap / a.gap for a, b in pairs)} times from width {narrow} to {wide} at L = {depths}",
             all(b.gap < a.gap for a, b in pairs),
             expected="width" not in FAILS[scale],
-        )
-    )
-    ratios = [one.gap / one.floor for cells in theorem.values() for one in cells]
-    rows.append(
+        ),
         row(
             "ANIL and MTL from one start are nearer to each other than two seeds of one method",
             "close",
             f"the gap is {min(ratios):.2f} to {max(ratios):.2f} of the smaller distance of two seeds",
             max(ratios) < 1,
             reason="holds if it is so in every cell",
-        )
-    )
-    return rows
+        ),
+    ]
 
 
 def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
     """Adam, as the shipped recipes train."""
     ratios, expected = [one.gap / one.floor for one in cells], "recipe depth" not in FAILS[scale]
-    what, why = (
-        "the recipes (Adam, raw labels): the gap",
-        "far from the lazy regime that the theorem speaks of",
-    )
+    what = "the recipes (Adam, raw labels): the gap"
+    why = "far from the lazy regime that the theorem speaks of"
     return [
         _depth_row(what, depths, cells, expected=expected, reason=why),
         row(

@@ -142,10 +142,8 @@ def _rows(by_width: list[dict[str, Any]], draws: int) -> list[Row]:
 def _lemma_rows(by_width: list[Any], fitted: list[Any], slopes: Any, near: float, how: str) -> list[Row]:
     """What the proof is made of."""
     start = [max(f["first"]) for f in fitted]
-    linear, labels = (
-        f"slope {slopes[key]:.3f}: {shared.listed_by_width(by_width, key, digits)}"
-        for key, digits in (("linear", ".2g"), ("labels", ".3f"))
-    )
+    linear = f"slope {slopes['linear']:.3f}: {shared.listed_by_width(by_width, 'linear', '.2g')}"
+    labels = f"slope {slopes['labels']:.3f}: {shared.listed_by_width(by_width, 'labels', '.3f')}"
     return [
         row(
             "Lemma 3: Φ̂_0 approaches the analytic Φ of eq. 106, like width^−½",

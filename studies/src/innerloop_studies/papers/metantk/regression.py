@@ -91,13 +91,14 @@ def _outer(method: str, tasks: TaskBatch, steps: int) -> Descent:
     """Full-batch steps at a rate that every kernel bears."""
     split = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
     x = stack(torch.cat([tasks.x_support, tasks.x_query], 1)) if method == "mtl" else split
-    base, n = mlp_kernel(DEPTH)(x, x), tasks.size
-    kernels = {
-        "maml": lambda: maml_kernel(base.ntk, n, SHOTS, INNER),
-        "anil": lambda: anil_kernel(base.ntk, base.nngp, n, SHOTS, INNER),
-        "mtl": lambda: mtl_kernel(base.ntk, base.nngp, n),
-    }
-    return Descent(steps / float(spectrum(kernels[method]())[0]), steps)
+    base = mlp_kernel(DEPTH)(x, x)
+    if method == "mtl":
+        phi = mtl_kernel(base.ntk, base.nngp, tasks.size)
+    elif method == "anil":
+        phi = anil_kernel(base.ntk, base.nngp, tasks.size, SHOTS, INNER)
+    else:
+        phi = maml_kernel(base.ntk, tasks.size, SHOTS, INNER)
+    return Descent(steps / float(spectrum(phi)[0]), steps)
 
 
 def _predicted(method: str, train: TaskBatch, test: TaskBatch, outer: Descent) -> Tensor:

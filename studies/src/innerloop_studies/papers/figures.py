@@ -61,8 +61,7 @@ def planes_figure(planes: Sequence[Plane]) -> Figure:
         panel.set_box_aspect(1)
         label(panel, x="first coordinate" if i == 0 else "", y=plane["title"])
         panel.tick_params(labelleft=i == 0)
-        if i == 0:
-            panel.set_ylabel("second coordinate", color=INK, fontsize=TEXT)
+        panel.set_ylabel("second coordinate" if i == 0 else "", color=INK, fontsize=TEXT)
         _risks(figure.add_subplot(cells[1, i]), plane["risks"], names=i == 0)
     legend_below(figure, figure.axes[0])
     return figure
@@ -84,17 +83,13 @@ def _risks(panel: Axes, risks: Mapping[str, float], names: bool) -> None:
 
 def _dots(panel: Axes, plane: Plane) -> None:
     style: dict[str, Any] = {"alpha": 0.55, "linewidths": 0, "s": 16}
-    for name, places, colour, marker in (
-        ("hard", plane["hard"], HARD, "^"),
-        ("easy", plane["easy"], EASY, "o"),
-    ):
+    hard, easy = ("hard", plane["hard"], HARD, "^"), ("easy", plane["easy"], EASY, "o")
+    for name, places, colour, marker in (hard, easy):
         x, y = zip(*places, strict=True)
         panel.scatter(x, y, c=colour, marker=marker, label=f"{name} tasks' optima", **style)
     style = {"edgecolors": "white", "linewidths": 1.0, "zorder": 5}
-    for name, at, marker, size in (("NAL", plane["nal"], "s", 95), ("MAML", plane["maml"], "*", 210)):
-        panel.scatter(
-            at[:1], at[1:], c=INKS[name], marker=marker, s=size, label=f"{name} starts here", **style
-        )
+    for name, (a, b), marker, size in (("NAL", plane["nal"], "s", 95), ("MAML", plane["maml"], "*", 210)):
+        panel.scatter([a], [b], c=INKS[name], marker=marker, s=size, label=f"{name} starts here", **style)
 
 
 def bars_figure(
@@ -154,8 +149,7 @@ def fields_figure(fields: Sequence[Field], columns: int = 2) -> Figure:
         _marks(place, field)
         losses = ", ".join(f"{value:.3g} at {name}'s point" for name, value in field["at"].items())
         label(place, x="first weight" + (f"\nloss {losses}" if losses else ""), y=field["title"])
-        if i % columns == 0:
-            place.set_ylabel("second weight", color=INK, fontsize=TEXT)
+        place.set_ylabel("" if i % columns else "second weight", color=INK, fontsize=TEXT)
         place.set_aspect("equal")
     legend_below(figure, *axes)
     return figure

@@ -2,16 +2,20 @@
 
 import itertools
 import math
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from innerloop.choose.rates import advice_for
-from innerloop.core.errors import NonFiniteError
+from innerloop.core.errors import NonFiniteError, UserError
 from innerloop.core.statistics import Interval
 from innerloop.core.types import Buffers, Params
+from innerloop.data.source import ImageSource
 from innerloop.evaluation.heads import fit_heads, head_scores
+from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.learner import test_steps
@@ -33,6 +37,29 @@ class Fitted(NamedTuple):
 def combined(**choices: Sequence[Any]) -> list[dict[str, Any]]:
     """Jobs with every combination of the choices, the last of which changes first."""
     return [dict(zip(choices, job, strict=True)) for job in itertools.product(*choices.values())]
+
+
+def mean_by_task(scores: Sequence[Sequence[float]]) -> list[float]:
+    """Of several runs on the same tasks."""
+    return [sum(each) / len(each) for each in zip(*scores, strict=True)]
+
+
+def rescored(
+    parts: Parts, state: TrainState, source: ImageSource | None = None, **settings: Any
+) -> list[float]:
+    """Scores of the same model on every test task, in order, under other settings of ``eval``."""
+    recipe = parts.recipe.model_copy(update={"eval": parts.recipe.eval.model_copy(update=settings)})
+    changed, plan = Parts(recipe, build_data(recipe, source), parts.sizes), plan_for(recipe)
+    return judge(changed, state.params, state.buffers, "test", recipe.eval.episodes, plan).scores
+
+
+def own_file(variable: str, name: str, missing: str, holds: str) -> Path:
+    """A file of one's own: where the environment says, or of this name in ``INNERLOOP_TEST_DATA``."""
+    folder = os.environ.get("INNERLOOP_TEST_DATA")
+    given = os.environ.get(variable) or (f"{folder}/{name}" if folder else None)
+    if given is None or not Path(given).is_file():
+        raise UserError(f"{missing}: set {variable} to an .npz of {holds}.")
+    return Path(given)
 
 
 def by_frozen_features(net: Network, params: Params, buffers: Buffers, task: Any, ways: int) -> Tensor:

@@ -20,7 +20,7 @@ from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
 from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.kernels import log_slope, spectrum
-from innerloop_studies.papers.bridge import shared as setting
+from innerloop_studies.papers.bridge.shared import DIM, TEST_TASKS, figure_1_tasks, train_wide
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.papers.training import by_frozen_features, combined, fitted
 from innerloop_studies.reproduce.parts import compute_parts
@@ -56,11 +56,8 @@ def trained_wide(method: str, depth: int, width: int, seed: int, steps: int, reg
 
 
 def _by_theorem(job: Wide) -> tuple[Tensor, float]:
-    train = setting.bridge_tasks(0, "train", setting.TASKS, setting.SHOTS, 0, standard=True, sphere=False)
-    test = setting.bridge_tasks(
-        0, "test", setting.TEST_TASKS, setting.TEST_SUPPORT, setting.TEST_QUERY, standard=True, sphere=False
-    )
-    plain = mlp(setting.DIM, [job.width] * (job.depth - 1), 1, parametrisation="ntk")
+    train, test = figure_1_tasks(0, standard=True, sphere=False)
+    plain = mlp(DIM, [job.width] * (job.depth - 1), 1, parametrisation="ntk")
     drawn, _ = plain.init(torch.Generator().manual_seed(job.seed))
     rate = 1 / _largest(job.method, plain, drawn, train)
     net = antisymmetric(plain)
@@ -68,7 +65,7 @@ def _by_theorem(job: Wide) -> tuple[Tensor, float]:
     train, test = train.to(dtype=torch.float32), test.to(dtype=torch.float32)
     if job.method == "anil":
         train = train._replace(x_query=train.x_support, y_query=train.y_support)
-    trained, losses = setting.train_wide(job.method, net, params, train, rate, job.steps, INNER)
+    trained, losses = train_wide(job.method, net, params, train, rate, job.steps, INNER)
     started = {**trained, **{name: params[name] for name in net.head_names}}  # the head is reset
     with torch.no_grad():
         return adapted(net, started, test, TEST), losses[-1] / losses[0]
@@ -78,9 +75,8 @@ def _largest(method: str, net: Network, params: Params, tasks: TaskBatch) -> flo
     """σ_max of this network's own kernel: narrow and deep ones are far from the limit."""
     x = stack(tasks.x_support).float()
     base = empirical_kernel(net, params)(x, x)
-    if method == "mtl":
-        return float(spectrum(mtl_kernel(base.ntk, base.nngp, tasks.size))[0])
-    return float(spectrum(anil_kernel_without_split(base.ntk, base.nngp, tasks.size, INNER))[0])
+    own = (base.ntk, base.nngp, tasks.size)
+    return float(spectrum(mtl_kernel(*own) if method == "mtl" else anil_kernel_without_split(*own, INNER))[0])
 
 
 def adapted(net: Network, params: Params, test: TaskBatch, how: Descent) -> Tensor:
@@ -105,7 +101,7 @@ def _by_recipe(job: Wide) -> tuple[Tensor, float]:
     hidden = ",".join([str(job.width)] * (job.depth - 1))
     settings = [f"model.hidden=[{hidden}]", f"outer.steps={job.steps}", f"run.seed={job.seed}"]
     outcome = fitted(load_recipe(RECIPES[job.method], settings))
-    batch = outcome.parts.data.test.episodes(range(setting.TEST_TASKS))
+    batch = outcome.parts.data.test.episodes(range(TEST_TASKS))
     assert isinstance(batch, TaskBatch)
     if outcome.state is None:
         return torch.full_like(batch.y_query, math.nan), math.nan
@@ -164,59 +160,46 @@ class Apart(NamedTuple):
         return min(self.anil, self.mtl)
 
 
+def _depth_row(what: str, depths: list[int], cells: list[Apart], **more: Any) -> Row:
+    gaps = [one.gap for one in cells]
+    slope = log_slope([float(d) for d in depths], gaps)
+    said = f"{listed(gaps)} of the predictions' size at L = {depths}; slope {slope:.2f}"
+    return row(f"{what} shrinks with depth", "shrinks", said, gaps[-1] < gaps[0] and slope < 0, **more)
+
+
 def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str) -> list[Row]:
     """Gradient descent in the theorem's setting."""
-    rows, wide = [], max(theorem)
-    for width, cells in theorem.items():
-        gaps = [one.gap for one in cells]
-        slope = log_slope([float(d) for d in depths], gaps)
-        rows.append(
-            row(
-                f"Theorem 1, width {width}: the gap of trained networks shrinks with depth",
-                "shrinks",
-                listed(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
-                gaps[-1] < gaps[0] and slope < 0,
-                reason="holds if the slope on log–log axes is negative and the deepest gap the smaller",
-            )
-        )
-    narrow = min(theorem)
+    what = "the gap of trained networks"
+    why = "holds if the slope on log–log axes is negative and the deepest gap the smaller"
+    narrow, wide = min(theorem), max(theorem)
     pairs = list(zip(theorem[narrow], theorem[wide], strict=True))
-    shares = listed([b.gap / a.gap for a, b in pairs])
-    rows.append(
+    ratios = [one.gap / one.floor for cells in theorem.values() for one in cells]
+    return [
+        *(_depth_row(f"Theorem 1, width {n}: {what}", depths, theorem[n], reason=why) for n in theorem),
         row(
             "Theorem 1: the gap shrinks with width",
             "shrinks (the ε of h > O(ε⁻²))",
-            f"{shares} times from width {narrow} to {wide} at L = {depths}",
+            f"{listed(b.gap / a.gap for a, b in pairs)} times from width {narrow} to {wide} at L = {depths}",
             all(b.gap < a.gap for a, b in pairs),
             expected="width" not in FAILS[scale],
-        )
-    )
-    ratios = [one.gap / one.floor for cells in theorem.values() for one in cells]
-    rows.append(
+        ),
         row(
             "ANIL and MTL from one start are nearer to each other than two seeds of one method",
             "close",
             f"the gap is {min(ratios):.2f} to {max(ratios):.2f} of the smaller distance of two seeds",
             max(ratios) < 1,
             reason="holds if it is so in every cell",
-        )
-    )
-    return rows
+        ),
+    ]
 
 
 def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
     """Adam, as the shipped recipes train."""
-    gaps, ratios = [one.gap for one in cells], [one.gap / one.floor for one in cells]
-    slope = log_slope([float(d) for d in depths], gaps)
+    ratios, expected = [one.gap / one.floor for one in cells], "recipe depth" not in FAILS[scale]
+    what = "the recipes (Adam, raw labels): the gap"
+    why = "far from the lazy regime that the theorem speaks of"
     return [
-        row(
-            "the recipes (Adam, raw labels): the gap shrinks with depth",
-            "shrinks",
-            listed(gaps) + f" of the predictions' size at L = {depths}; slope {slope:.2f}",
-            gaps[-1] < gaps[0] and slope < 0,
-            expected="recipe depth" not in FAILS[scale],
-            reason="far from the lazy regime that the theorem speaks of",
-        ),
+        _depth_row(what, depths, cells, expected=expected, reason=why),
         row(
             "the recipes: ANIL and MTL from one start are nearer than two seeds of one method",
             "close",
@@ -256,12 +239,12 @@ class AgreementSize(NamedTuple):
 
 
 _FEW, _MANY = [2, 4, 8, 20], [2, 4, 8, 12, 16, 20]
+_LONG = ([2, 4, 8, 12, 20], 512, 2000), (20_000, 600, 64, "cifar-fs")
 SIZES = {
     "smoke": AgreementSize([2, 4], [16, 64], 30, 2, ([2, 4], 32, 10), (2, 4, 8, "glyphs")),
     "cpu": AgreementSize(_FEW, [64, 256], 200, 2, (_FEW, 128, 300), (300, 100, 32, "cifar-fs")),
+    "paper": AgreementSize(_MANY, [64, 256, 512], 1000, 5, *_LONG),
 }
-_LONG = ([2, 4, 8, 12, 20], 512, 2000), (20_000, 600, 64, "cifar-fs")
-SIZES["paper"] = AgreementSize(_MANY, [64, 256, 512], 1000, 5, *_LONG)
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -278,9 +261,7 @@ def run(scale: str, say: Say) -> Reproduction:
         say(f"{job.method}, L = {job.depth}, width {job.width}, seed {job.seed}, {job.regime}")
     apart = {cell: _apart(cell, trained, size.seeds) for cell in cells}
     pictures = _pictures(size, say)
-    theorem = {
-        wide: [apart[depth, wide, size.steps, "theorem"] for depth in size.depths] for wide in size.widths
-    }
+    theorem = {n: [apart[depth, n, size.steps, "theorem"] for depth in size.depths] for n in size.widths}
     recipes = [apart[depth, width, steps, "recipe"] for depth in depths]
     rows = theorem_rows(size.depths, theorem, scale) + recipe_rows(depths, recipes, scale)
     rows += picture_rows(pictures, scale)
@@ -290,26 +271,29 @@ def run(scale: str, say: Say) -> Reproduction:
         "pictures": pictures,
         "size": size._asdict(),
     }
-    figure = _figure(size, theorem, recipes)
-    return Reproduction(rows, {NAME: figure}, data, _protocol(size))
+    return Reproduction(rows, {NAME: _figure(size, theorem, recipes)}, data, _protocol(size))
+
+
+def _pairs(found: dict[Any, Tensor], seeds: int) -> dict[str, list[tuple[Tensor, Tensor]]]:
+    """What is compared: ANIL and MTL from one start (``gap``), and two seeds of one method."""
+    between = list(itertools.combinations(range(seeds), 2))
+    gap = [(found["anil", seed], found["mtl", seed]) for seed in range(seeds)]
+    return {"gap": gap, **{m: [(found[m, a], found[m, b]) for a, b in between] for m in METHODS}}
+
+
+def _distance(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
+    norms = [float((one - other).norm(dim=1).mean()) for one, other in pairs]
+    return sum(norms) / len(norms)
 
 
 def _apart(cell: tuple[int, int, int, str], trained: dict[Wide, Any], seeds: int) -> Apart:
-    depth, width, steps, regime = cell
-    keys = list(itertools.product(METHODS, range(seeds)))
-    made = {(m, seed): trained[Wide(m, depth, width, seed, steps, regime)] for m, seed in keys}
+    keys = itertools.product(METHODS, range(seeds))
+    made = {(m, seed): trained[Wide(m, *cell[:2], seed, *cell[2:])] for m, seed in keys}
     outputs = {key: _tensor(value["outputs"]) for key, value in made.items()}
     size = sum(float(one.norm(dim=1).mean()) for one in outputs.values()) / len(outputs)
-
-    def distance(pairs: Sequence[tuple[Any, Any]]) -> float:
-        norms = [float((outputs[a] - outputs[b]).norm(dim=1).mean()) for a, b in pairs]
-        return sum(norms) / len(norms) / size
-
-    between = list(itertools.combinations(range(seeds), 2))
     left = [value["left"] for value in made.values() if value["left"] is not None]
-    same_start = distance([(("anil", seed), ("mtl", seed)) for seed in range(seeds)])
-    anil, mtl = (distance([((method, a), (method, b)) for a, b in between]) for method in METHODS)
-    return Apart(same_start, anil, mtl, max(left, default=None))
+    distances = {name: _distance(pairs) / size for name, pairs in _pairs(outputs, seeds).items()}
+    return Apart(**distances, left=max(left, default=None))
 
 
 def _tensor(values: list[list[float | None]]) -> torch.Tensor:
@@ -319,27 +303,21 @@ def _tensor(values: list[list[float | None]]) -> torch.Tensor:
 
 def _pictures(size: AgreementSize, say: Say) -> dict[str, Any]:
     """Accuracies; how often two networks give the same label, and how far their probabilities are apart."""
-    settings = zip(
-        ("steps", "episodes", "filters", "data"), ([value] for value in size.pictures), strict=True
-    )
-    jobs = combined(seed=range(size.seeds), method=METHODS, **dict(settings))
+    names = ("steps", "episodes", "filters", "data")
+    settings = {name: [value] for name, value in zip(names, size.pictures, strict=True)}
+    jobs = combined(seed=range(size.seeds), method=METHODS, **settings)
     by_job = {}
     for job, value in zip(jobs, compute_parts(NAME, VERSION, trained_pictures, jobs), strict=True):
         by_job[job["method"], job["seed"]] = value
         say(f"Conv4, {job['method']}, seed {job['seed']}: {100 * value['accuracy']:.1f} %")
     shares = {key: torch.tensor(value["thousandths"]).double() / 1000 for key, value in by_job.items()}
 
-    def compare(pairs: Sequence[tuple[Any, Any]]) -> dict[str, float]:
-        same = [float((shares[a].argmax(1) == shares[b].argmax(1)).double().mean()) for a, b in pairs]
-        norms = [float((shares[a] - shares[b]).norm(dim=1).mean()) for a, b in pairs]
-        return {"agreement": sum(same) / len(same), "distance": sum(norms) / len(norms)}
+    def compare(pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+        same = [float((one.argmax(1) == other.argmax(1)).double().mean()) for one, other in pairs]
+        return {"agreement": sum(same) / len(same), "distance": _distance(pairs)}
 
-    between = list(itertools.combinations(range(size.seeds), 2))
-    return {
-        "gap": compare([(("anil", s), ("mtl", s)) for s in range(size.seeds)]),
-        "accuracy": {m: [by_job[m, s]["accuracy"] for s in range(size.seeds)] for m in METHODS},
-        **{m: compare([((m, a), (m, b)) for a, b in between]) for m in METHODS},
-    }
+    accuracy = {m: [by_job[m, s]["accuracy"] for s in range(size.seeds)] for m in METHODS}
+    return {"accuracy": accuracy, **{n: compare(each) for n, each in _pairs(shares, size.seeds).items()}}
 
 
 def _protocol(size: AgreementSize) -> dict[str, Any]:
@@ -364,11 +342,7 @@ def _figure(size: AgreementSize, theorem: dict[int, list[Apart]], recipes: list[
     def lines(depths: list[int], cells: list[Apart], what: str) -> list[Any]:
         return [line(name + what, depths, [getattr(one, k) for one in cells]) for k, name in names.items()]
 
-    by_title = {
-        "theorem": [
-            one for width, cells in theorem.items() for one in lines(size.depths, cells, f", {width}")
-        ],
-        "recipes": lines(size.recipe[0], recipes, ""),
-    }
+    by_width = [one for n, cells in theorem.items() for one in lines(size.depths, cells, f", {n}")]
+    by_title = {"theorem": by_width, "recipes": lines(size.recipe[0], recipes, "")}
     name = "distance of predictions / their size"
     return panels_figure([loglog("depth L", f"{name}, {what}", each) for what, each in by_title.items()])

@@ -9,11 +9,11 @@ from innerloop.core.types import TaskBatch
 from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
-from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop.theory.convergence import common_rate, linear_loss, loss_bound, rates
+from innerloop.report.plots.panels import line, panels_figure
+from innerloop.theory.convergence import common_rate, linear_loss, rates
 from innerloop.theory.kernels import log_slope
 from innerloop.training.wide import Course, off_linear, watch_method, without_split
-from innerloop_studies.papers.bridge.shared import bridge_tasks, is_under_bound, mean_losses, wide_net
+from innerloop_studies.papers.bridge import shared
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -35,7 +35,7 @@ SIZES["paper"] = ([64, 128, 256, 512, 1024, 2048], 10, 200)
 def run(scale: str, say: Say) -> Reproduction:
     """Trains both full-batch at every width on the same tasks, no split of support and query."""
     widths, draws, steps = SIZES[scale]
-    tasks = bridge_tasks(0, "train", TASKS, SAMPLES // 2, SAMPLES // 2, standard=True)
+    tasks = shared.bridge_tasks(0, "train", TASKS, SAMPLES // 2, SAMPLES // 2, standard=True)
     kernels = limits(tasks)
     eta0 = common_rate(*kernels.values())
     summaries: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
@@ -43,8 +43,7 @@ def run(scale: str, say: Say) -> Reproduction:
         for method, phi in kernels.items():
             courses = [course(method, width, seed, tasks, ETA * eta0, steps) for seed in range(draws)]
             slow = course(method, width, 0, tasks, SLOW * eta0, steps)
-            summaries[method].append(_summary(width, courses, slow, phi, eta0))
-            one = summaries[method][-1]
+            summaries[method].append(one := _summary(width, courses, slow, phi, eta0))
             say(f"{method}, width {width}: bound holds in {one['holds']:.0%}, distance {one['distance']:.3g}")
     rows = [one for m in METHODS for one in _rows(m, summaries[m], draws, kernels[m], eta0)]
     rows.append(_printed_rate_row(kernels, tasks, steps))
@@ -74,7 +73,7 @@ def limits(tasks: TaskBatch) -> dict[str, torch.Tensor]:
 
 def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, steps: int) -> Course:
     """One network's training."""
-    net, params = wide_net(width, DEPTH, seed)
+    net, params = shared.wide_net(width, DEPTH, seed)
     tasks = without_split(tasks) if method == "anil" else tasks
     return watch_method(method, net, params, tasks, eta, steps, inner=INNER)  # type: ignore[arg-type]
 
@@ -86,10 +85,10 @@ def _summary(
     constants, ways = rates(phi), ("distance", "path", "drift")
     return {
         "width": width,
-        "holds": sum(is_under_bound(one.losses, ETA * eta0, constants) for one in courses) / len(courses),
-        "slow_holds": is_under_bound(slow.losses, SLOW * eta0, constants),
-        "printed_holds": is_under_bound(slow.losses, eta0, constants),
-        "loss": mean_losses([one.losses for one in courses]),
+        "holds": fmean(shared.is_under_bound(one.losses, ETA * eta0, constants) for one in courses),
+        "slow_holds": shared.is_under_bound(slow.losses, SLOW * eta0, constants),
+        "printed_holds": shared.is_under_bound(slow.losses, eta0, constants),
+        "loss": shared.mean_losses([one.losses for one in courses]),
         "error": fmean(float((one.first - phi).norm() / phi.norm()) for one in courses),
         "linear": fmean(off_linear(one, ETA * eta0) for one in courses),
         **{key: sum(getattr(one, key) for one in courses) / len(courses) for key in ways},
@@ -100,15 +99,18 @@ def _rows(method: str, summaries: list[Any], draws: int, phi: torch.Tensor, eta0
     widths = [float(one["width"]) for one in summaries]
     slope = log_slope(widths, [one["distance"] / one["width"] ** 0.5 for one in summaries])
     near = 0.15 if len(widths) > 3 else 0.35
-    holds = ", ".join(f"{one['width']}: {one['holds']:.0%}" for one in summaries)
     printed, slow = (sum(one[f"{which}_holds"] for one in summaries) for which in ("printed", "slow"))
     last, share = summaries[-1]["loss"][-1], eta0 / rates(phi).eta0
+    slopes, said = {}, {}
+    for key in ("error", "linear"):
+        slopes[key] = log_slope(widths, [one[key] for one in summaries])
+        said[key] = f"slope {slopes[key]:.3f}: {shared.listed_by_width(summaries, key, '.3f')}"
     return [
         row(
             f"{METHODS[method]}: L(θ_t) ≤ (1 − ησ_min/3)^{{2t}} R at every step, η = {ETA} η₀",
             "holds from some width on",
-            f"{holds} of {draws} draws; {last:.1e} of the first loss is left at width {widths[-1]:g} "
-            f"(η₀ is {share:.2f} of this kernel's own)",
+            f"{shared.listed_by_width(summaries, 'holds', '.0%')} of {draws} draws; {last:.1e} of the first "
+            f"loss is left at width {widths[-1]:g} (η₀ is {share:.2f} of this kernel's own)",
             all(one["holds"] == 1 for one in summaries[1:]),
             reason="judged from the second width on",
         ),
@@ -126,19 +128,7 @@ def _rows(method: str, summaries: list[Any], draws: int, phi: torch.Tensor, eta0
             abs(slope + 0.5) < near,
             reason=f"slope on log–log axes, within {near}: the distance itself stays O(1)",
         ),
-        *_kernel_rows(method, summaries, near),
-    ]
-
-
-def _kernel_rows(method: str, summaries: list[dict[str, Any]], near: float) -> list[Row]:
-    """What lies behind the theorem: the network's own kernel, and training with it standing still."""
-    widths = [float(one["width"]) for one in summaries]
-    slopes, said = {}, {}
-    for key in ("error", "linear"):
-        slopes[key] = log_slope(widths, [one[key] for one in summaries])
-        values = ", ".join(f"{one['width']:g}: {one[key]:.3f}" for one in summaries)
-        said[key] = f"slope {slopes[key]:.3f}: {values}"
-    return [
+        # what lies behind the theorem: the network's own kernel, and training with it standing still
         row(
             f"Lemma 3 (B.3), {method.upper()}: the network's own kernel approaches Φ, like width^−½",
             -0.5,
@@ -165,22 +155,17 @@ def _printed_rate_row(kernels: dict[str, torch.Tensor], tasks: TaskBatch, steps:
     above = [linear_loss(kernels["mtl"], left, 1.01 * eta, times) for eta in (mixed, mtl.eta0)]
     grown = [float(one[1] / one[0]) for one in above]
     what = "Theorem 3 as printed: MTL converges at rates above η₀ = 2/(σ_min(Φ_MTL) + σ_max(Φ_ANIL))"
-    said = (
-        f"at 1.01 η₀ as printed ({mixed:.3g}) the loss is {grown[0]:.1e} of its first after {steps} steps, "
-    )
-    said += f"at 1.01 of MTL's own 2/(σ_min + σ_max) ({mtl.eta0:.3g}) {grown[1]:.1e}"
+    said = f"at 1.01 η₀ as printed ({mixed:.3g}) the loss is {grown[0]:.1e} of its first after {steps} steps"
+    said += f", at 1.01 of MTL's own 2/(σ_min + σ_max) ({mtl.eta0:.3g}) {grown[1]:.1e}"
     why = "each kernel has its own η₀, and η must lie below it: ANIL's kernel is damped, MTL's is not"
     return row(what, "converges for η > η₀", said, grown[0] < 1, fails=why)
 
 
 def _figure(summaries: dict[str, list[dict[str, Any]]], kernels: dict[str, torch.Tensor], eta0: float) -> Any:
-    panels = []
-    for method, phi in kernels.items():
-        steps = list(range(len(summaries[method][0]["loss"])))
-        bound = loss_bound(torch.tensor(steps).double(), ETA * eta0, rates(phi).smallest, 1.0).tolist()
-        lines = [line(f"width {one['width']}", steps, one["loss"]) for one in summaries[method]]
-        name = f"{METHODS[method]}: loss / first loss"
-        panels.append(panel("outer step t", name, [*lines, line("bound", steps, bound)], log_y=True))
+    panels = [
+        shared.losses_panel(f"{METHODS[m]}: loss / first loss", summaries[m], ETA * eta0, rates(phi))
+        for m, phi in kernels.items()
+    ]
     widths = [float(one["width"]) for one in summaries["mtl"]]
     ways = {m: [one["distance"] / one["width"] ** 0.5 for one in summaries[m]] for m in METHODS}
     lines = [line(method.upper(), widths, way) for method, way in ways.items()]

@@ -48,26 +48,16 @@ def spectra_rows(depths: list[int], structures: dict[str, list[dict[str, float]]
     for name, words in RESIDUAL.items():
         off = structures[name][-1]["off"]
         gaps = [one["inverse_gap"] for one in structures[name][-3:]]
-        slope, holds = log_slope([float(d) for d in depths[-3:]], gaps), name != "residual-prenorm"
-        why = "" if holds else LOG_DEPTH
-        rows += [
-            row(
-                f"Corollary 1.1, {words}: Θ between different inputs over Θ(x,x) → ¼",
-                LIMIT_OFF_DIAGONAL,
-                round(off, 4),
-                abs(off - LIMIT_OFF_DIAGONAL) < 0.03,
-                expected=holds,
-                reason=why or f"holds within 0.03 at L = {depths[-1]}",
-            ),
-            row(
-                f"Corollary 1.1, {words}: ‖Θ⁻¹ − Φ_MTL⁻¹‖·K(x,x) falls like 1/L²",
-                -2,
-                round(slope, 3),
-                abs(slope + 2) < 0.25,
-                expected=holds,
-                reason=why or f"slope of the last three depths, {depths[-3:]}",
-            ),
-        ]
+        slope, expected = log_slope([float(d) for d in depths[-3:]], gaps), name != "residual-prenorm"
+        within = f"holds within 0.03 at L = {depths[-1]}"
+        of = f"slope of the last three depths, {depths[-3:]}"
+        for what, limit, ours, digits, near, why in (
+            ("Θ between different inputs over Θ(x,x) → ¼", LIMIT_OFF_DIAGONAL, off, 4, 0.03, within),
+            ("‖Θ⁻¹ − Φ_MTL⁻¹‖·K(x,x) falls like 1/L²", -2, slope, 3, 0.25, of),
+        ):
+            what, why = f"Corollary 1.1, {words}: {what}", why if expected else LOG_DEPTH
+            holds = abs(ours - limit) < near
+            rows.append(row(what, limit, round(ours, digits), holds, expected=expected, reason=why))
     return rows
 
 
@@ -107,8 +97,8 @@ def gap_rows(gaps: dict[str, list[MeanError]]) -> list[Row]:
     for name, words in RESIDUAL.items():
         means = [one.mean for one in gaps[name]]
         slope, slow = log_slope([float(d) for d in DEEP], means), name == "residual-prenorm"
-        what, said = f"Corollary 1.1, {words}: the gap falls like 1/L", f"at L = {DEEP}; slope {slope:.2f}"
+        what, holds = f"Corollary 1.1, {words}: the gap falls like 1/L", -1.25 < slope < -0.8
+        said = f"{listed(means, '.2f')} at L = {DEEP}; slope {slope:.2f}"
         why = LOG_DEPTH if slow else "holds if the slope lies between −1.25 and −0.8"
-        ours, holds = f"{listed(means, '.2f')} {said}", -1.25 < slope < -0.8
-        rows.append(row(what, "slope −1", ours, holds, expected=not slow, reason=why))
+        rows.append(row(what, "slope −1", said, holds, expected=not slow, reason=why))
     return rows

@@ -1,6 +1,7 @@
 """Bridge, Figure 1: ‖F_ANIL − F_MTL‖ against depth and λτ, with analytic kernels and the paper's own way."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure
 from innerloop.theory.kernels import log_slope
 from innerloop_studies.papers.bridge.corollary import DEEP, RESIDUAL, gap_rows, residual_gaps
-from innerloop_studies.papers.bridge.shared import DIM, figure_1_tasks, halves, with_support
+from innerloop_studies.papers.bridge.shared import DIM, SHOTS, TASKS, bridge_tasks, figure_1_tasks
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
@@ -40,29 +41,12 @@ LEMMA = "t = ∞, no split (Lemma 1)"
 Gaps = dict[str, list[MeanError]]
 
 
-class Variant(NamedTuple):
-    """A way in which λτ is varied."""
-
-    outer: Descent | None = None
-    split: bool = False
-    fresh: bool = False
-    moves: bool = False
-
-
-VARIANTS = {
-    LEMMA: Variant(),
-    "t = ∞, relative ridge 0.01": Variant(outer=Descent(ridge=1e-2, relative=True)),
-    "finite t: ηt = 0.05": Variant(outer=Descent(0.05)),
-    "t = ∞, split 5 + 5": Variant(split=True),
-    "t = ∞, split 10 + 10": Variant(split=True, fresh=True),
-    "t = ∞, ŝ = λτ": Variant(moves=True),
-}
 PRINTED = {"float32": torch.float32, "float64": torch.float64}
 """Precisions in which Lemma 1 is computed as it is printed, inverse and all."""
 
 
 class Draw(NamedTuple):
-    """One draw of Bridge's synthetic experiment."""
+    """One draw of Bridge's synthetic experiment; ``fresh``: the training samples as queries, new support."""
 
     train: TaskBatch
     test: TaskBatch
@@ -72,35 +56,44 @@ class Draw(NamedTuple):
 def draw(seed: int, *, sphere: bool = True) -> Draw:
     """Tasks by seed; ``sphere`` scales inputs to ‖x‖ = √d, the paper leaves them."""
     train, test = figure_1_tasks(seed, sphere=sphere)
-    return Draw(train, test, with_support(train, seed, sphere=sphere))
+    # the same tasks: μ and ν do not depend on the counts
+    more = bridge_tasks(seed, "train", TASKS, SHOTS, SHOTS, sphere=sphere)
+    support = {"x_support": more.x_query, "y_support": more.y_query}
+    return Draw(train, test, train._replace(**support, x_query=train.x_support, y_query=train.y_support))
+
+
+def halves(tasks: TaskBatch) -> TaskBatch:
+    """The same samples, the second half of every task as its query set."""
+    (x, x_query), (y, y_query) = (each.chunk(2, 1) for each in (tasks.x_support, tasks.y_support))
+    return tasks._replace(x_support=x, y_support=y, x_query=x_query, y_query=y_query)
 
 
 def depth_gaps(kernel: KernelFunction, draws: list[Draw], **options: Any) -> list[Tensor]:
     """Norms of every test task, by draw, at λτ = 0; ANIL's test head is the draw it was trained from."""
-    settings: dict[str, Any] = {"inner": Descent(0.0), "test_descent": Descent(1.0), "anil_heads": "shared"}
-    return [mtl_anil_gap(kernel, one.train, one.test, **{**settings, **options}) for one in draws]
+    options |= {"inner": Descent(0.0), "test_descent": Descent(1.0), "anil_heads": "shared"}
+    return [mtl_anil_gap(kernel, one.train, one.test, **options) for one in draws]
+
+
+VARIANTS: dict[str, Callable[[Draw, float], dict[str, Any]]] = {
+    LEMMA: lambda *_: {},
+    "t = ∞, relative ridge 0.01": lambda *_: {"outer": Descent(ridge=1e-2, relative=True)},
+    "finite t: ηt = 0.05": lambda *_: {"outer": Descent(0.05)},
+    "t = ∞, split 5 + 5": lambda one, _: {"train": halves(one.train), "split": True},
+    # further support samples for ANIL; MTL trains on the queries alone
+    "t = ∞, split 10 + 10": lambda one, _: {"train": one.fresh, "split": True, "mtl_train": one.train},
+    "t = ∞, ŝ = λτ": lambda _, time: {"test_descent": Descent(time)},
+}
+"""Ways in which λτ is varied, as what they change."""
 
 
 def vary(name: str, time: float, one: Draw, kernel: KernelFunction) -> Tensor:
     """Norms of every test task in one of the variants, at one λτ."""
-    variant = VARIANTS[name]
-    train = one.fresh if variant.fresh else halves(one.train) if variant.split else one.train
-    return mtl_anil_gap(
-        kernel,
-        train,
-        one.test,
-        inner=Descent(time),
-        test_descent=Descent(time if variant.moves else 1.0),
-        outer=variant.outer,
-        split=variant.split,
-        # further support samples for ANIL; MTL trains on the queries alone
-        mtl_train=one.train if variant.fresh else None,
-    )
+    usual = {"train": one.train, "test": one.test, "inner": Descent(time), "test_descent": Descent(1.0)}
+    return mtl_anil_gap(kernel, **{**usual, **VARIANTS[name](one, time)})
 
 
-def by_time(draws: list[Draw], kernels: list[KernelFunction]) -> Gaps:
+def by_time(pairs: list[tuple[Draw, KernelFunction]]) -> Gaps:
     """Means over draws by variant and λτ; each draw has its kernel."""
-    pairs = list(zip(draws, kernels, strict=True))
     return {n: [mean_error([vary(n, t, *pair) for pair in pairs]) for t in TIMES] for n in VARIANTS}
 
 
@@ -123,6 +116,12 @@ def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtyp
     return prime @ torch.linalg.inv(phi) @ times_rows(left, y), mtl @ torch.linalg.inv(plain) @ y
 
 
+def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:
+    """Norms of every test task from :func:`as_printed`."""
+    anil, mtl = as_printed(kernel, one, time, dtype)
+    return (anil - mtl).double().view(one.test.size, -1).norm(dim=1)
+
+
 def cancellation(kernel: KernelFunction, one: Draw) -> float:
     """How much F_ANIL at t = ∞ moves with λτ, up to 0.1, if it is computed as Lemma 1 has it."""
     predictions = [as_printed(kernel, one, time, torch.float64)[0] for time in (0.0, 0.02, 0.1)]
@@ -139,22 +138,17 @@ def depth_rows(gaps: Gaps, five: list[float], draws: int) -> list[Row]:
     """Theorem 1's 1/L, for shared and for independent heads."""
     shared, apart = ([g.mean for g in gaps[heads]] for heads in ("shared", "independent"))
     slope, apart_slope = (log_slope([float(d) for d in DEPTHS], gap) for gap in (shared, apart))
-    falls = all(a > b for a, b in itertools.pairwise(shared))
     at_ten = gaps["shared"][DEPTHS.index(10)]
+    like, why = "it falls like 1/L (Theorem 1)", "holds if the slope lies between −1.25 and −0.8"
+    said = f"slope {slope:.2f} on log–log axes"
     return [
         row(
             "the gap falls with depth L (λτ = 0), shared heads",
             "falls",
             ", ".join(f"{g.mean:.2f} ± {g.error:.2f}" for g in gaps["shared"]) + f" at L = {DEPTHS}",
-            falls,
+            all(a > b for a, b in itertools.pairwise(shared)),
         ),
-        row(
-            "it falls like 1/L (Theorem 1)",
-            "slope −1",
-            f"slope {slope:.2f} on log–log axes",
-            -1.25 < slope < -0.8,
-            reason="holds if the slope lies between −1.25 and −0.8",
-        ),
+        row(like, "slope −1", said, -1.25 < slope < -0.8, reason=why),
         row(
             "its size, five draws",
             "an independent check: 17.4, 8.4, 4.4, 3.6, 1.8, ±20 % for one draw",
@@ -194,12 +188,9 @@ def time_row(what: str, means: list[float], expected: bool = False) -> Row:
 
 def time_rows(by_time: Gaps, off: float) -> list[Row]:
     """Lemma 1 itself, then the variants; none of them is recorded as growing from λτ = 0 on."""
-    what, why = (
-        "at t = ∞ the gap grows with λτ",
-        "it equals Φ'_MTL Θ⁻¹ Y for every λτ: the trend cannot come from Lemma 1",
-    )
+    why = "it equals Φ'_MTL Θ⁻¹ Y for every λτ: the trend cannot come from Lemma 1"
     said = f"Φ'_ANIL Φ_ANIL⁻¹(Y − G), formed from the kernels at λτ up to 0.1, is the same to {off:.0e}"
-    lemma = row(f"{what} (Figure 1, right)", "grows", said, off > 1e-3, fails=why)
+    lemma = row("at t = ∞ the gap grows with λτ (Figure 1, right)", "grows", said, off > 1e-3, fails=why)
     return [lemma, *(time_row(name, [g.mean for g in gaps]) for name, gaps in list(by_time.items())[1:])]
 
 
@@ -220,19 +211,18 @@ def drawn_gaps(scale: str, say: Say) -> dict[str, Any]:
     draws, width = DRAWN_SIZES[scale]
     tasks = [draw(seed, sphere=False) for seed in range(draws)]
     depths: list[MeanError] = []
-    kernels: list[KernelFunction] = []
+    pairs: list[tuple[Draw, KernelFunction]] = []
     for depth in DEPTHS:
         here = []
         for seed, one in enumerate(tasks):
             net = mlp(DIM, [width] * (depth - 1), 1, parametrisation="ntk")
             params, _ = net.init(torch.Generator().manual_seed(seed))
             empirical = empirical_kernel(net, {name: p.double() for name, p in params.items()})
-            here.append(kept(empirical, one))
-        gaps = [depth_gaps(kernel, [one])[0] for one, kernel in zip(tasks, here, strict=True)]
-        depths.append(mean_error(gaps))
-        kernels = here if depth == DEPTH else kernels
+            here.append((one, kept(empirical, one)))
+        depths.append(mean_error([depth_gaps(kernel, [one])[0] for one, kernel in here]))
+        pairs = here if depth == DEPTH else pairs
         say(f"empirical kernels of width {width}, L = {depth}: {depths[-1].mean:.2f}")
-    times, pairs = by_time(tasks, kernels), list(zip(tasks, kernels, strict=True))
+    times = by_time(pairs)
     for name, dtype in PRINTED.items():
         each = [[printed_gap(kernel, one, t, dtype) for one, kernel in pairs] for t in PRINTED_TIMES]
         times[f"as printed, {name}"] = [mean_error(gaps) for gaps in each]
@@ -270,25 +260,19 @@ def _cancelled_row(cancelled: float, printed: list[MeanError]) -> Row:
 def _printed_row(what: str, means: list[float]) -> Row:
     exact = [m for m in means if abs(m / means[0] - 1) < 1e-3]
     last, said = PRINTED_TIMES[len(exact) - 1], listed(means, ".4g") + f" at λτ = {PRINTED_TIMES}"
-    why = (
-        f"constant to 0.1 % up to λτ = {last:g}; what grows beyond is the rounding error of Φ_ANIL⁻¹, whose "
-    )
-    why += "condition is e^{2λτ‖K‖} times that of Θ"
+    why = f"constant to 0.1 % up to λτ = {last:g}; what grows beyond is the rounding error of Φ_ANIL⁻¹, "
+    why += "whose condition is e^{2λτ‖K‖} times that of Θ"
     return row(what, "grows", said, max(means) > 1.02 * means[0] and min(means) > 0.98 * means[0], reason=why)
 
 
 def drawn_panels(drawn: dict[str, Any]) -> list[Panel]:
     """The same two panels as with analytic kernels."""
-    by_depth, width = (
-        line("empirical kernels", DEPTHS, [one.mean for one in drawn["by_depth"]]),
-        drawn["width"],
-    )
+    by_depth = line("empirical kernels", DEPTHS, [one.mean for one in drawn["by_depth"]])
     means = {name: [one.mean for one in gaps] for name, gaps in drawn["by_time"].items()}
     lines = [line(name, PRINTED_TIMES[: len(gaps)], gaps) for name, gaps in means.items()]
-    return [
-        loglog("depth L", f"‖F_ANIL − F_MTL‖, λτ = 0, width {width}", [by_depth]),
-        panel("λτ", f"‖F_ANIL − F_MTL‖, L = {DEPTH}, width {width}", lines, log_y=True),
-    ]
+    gap, width = "‖F_ANIL − F_MTL‖", f"width {drawn['width']}"
+    by_time = panel("λτ", f"{gap}, L = {DEPTH}, {width}", lines, log_y=True)
+    return [loglog("depth L", f"{gap}, λτ = 0, {width}", [by_depth]), by_time]
 
 
 SIZES = {"smoke": (1, 1), "cpu": (40, 5), "paper": (40, 40)}
@@ -305,7 +289,7 @@ def run(scale: str, say: Say) -> Reproduction:
     five = [mean_error(values[:5]).mean for values in by_draw]
     say("by depth: " + ", ".join(f"L={d}: {g.mean:.2f}" for d, g in zip(DEPTHS, gaps["shared"], strict=True)))
     residual = residual_gaps([(one.train, one.test) for one in tasks[:few]])
-    times = by_time(tasks[:few], [kept(mlp_kernel(DEPTH), one) for one in tasks[:few]])
+    times = by_time([(one, kept(mlp_kernel(DEPTH), one)) for one in tasks[:few]])
     off = cancellation(mlp_kernel(DEPTH), tasks[0])
     drawn = drawn_gaps(scale, say)
     rows = [*depth_rows(gaps, five, draws), *gap_rows(residual), *time_rows(times, off)]
@@ -322,8 +306,8 @@ def run(scale: str, say: Say) -> Reproduction:
         "cancellation": off,
         "paper": {**drawn, **plain},
     }
-    paper = panels_figure(drawn_panels(drawn))
-    figures = {"bridge-fig1": _figure(gaps, times, residual), "bridge-fig1-paper": paper}
+    figures = {"bridge-fig1": _figure(gaps, times, residual)}
+    figures["bridge-fig1-paper"] = panels_figure(drawn_panels(drawn))
     protocol = {
         "draws": f"{draws} for the depths with shared heads, {few} for independent heads, residual networks "
         f"and λτ, {drawn['draws']} for empirical kernels, a network each",
@@ -352,9 +336,3 @@ def _figure(gaps: Gaps, times: Gaps, residual: Gaps) -> Any:
     lines, gap = [curve(name, TIMES, each) for name, each in times.items()], "‖F_ANIL − F_MTL‖"
     by_time = panel("λτ", f"{gap}, L = {DEPTH}, shared heads", lines, log_y=True)
     return panels_figure([loglog("depth L", f"{gap}, λτ = 0", by_depth), by_time])
-
-
-def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:
-    """Norms of every test task from :func:`as_printed`."""
-    anil, mtl = as_printed(kernel, one, time, dtype)
-    return (anil - mtl).double().view(one.test.size, -1).norm(dim=1)

@@ -36,7 +36,7 @@ def run(scale: str, say: Say) -> Reproduction:
         say(f"{job['start']}, seed {job['seed']}: {statistics.fmean(one.scores):.3f}")
     rows = _identities(runs) + ([] if scale == "smoke" else [_drop(runs, scale)])
     intervals = "95 % over test tasks and seeds together, paired by task"
-    protocol = {**starts.stated(setting, seeds), "net": starts.NET, "intervals": intervals}
+    protocol = {**starts.stated(setting, seeds), "intervals": intervals}
     means = {start: [statistics.fmean(one.scores) for one in some] for start, some in runs.items()}
     lines = [line(start, list(range(seeds)), some) for start, some in means.items()]
     figure = panels_figure([panel("training seed", "accuracy of ANIL", lines)], columns=1, width=5.8)

@@ -51,10 +51,10 @@ def run(scale: str, say: Say) -> Reproduction:
         "heads": "by least squares, R(w) = α‖w‖²; differentiated through the solution",
         "stationary point": f"joint L-BFGS on eq. 12, {steps} steps at most, two draws",
     }
-    floor = 1e-17  # rounding has no logarithm where it is zero
-    curves = [line(n, PENALTIES[1:], [max(v, floor) for v in values[1:]]) for n, values in shown.items()]
-    one = loglog("penalty α", "relative difference of gradients", curves)
-    figure = panels_figure([one], columns=1, width=5.6)
+    # rounding has no logarithm where it is zero
+    curves = [line(n, PENALTIES[1:], [max(v, 1e-17) for v in values[1:]]) for n, values in shown.items()]
+    only = loglog("penalty α", "relative difference of gradients", curves)
+    figure = panels_figure([only], columns=1, width=5.6)
     return Reproduction(_rows(shown, still), {"bridge-objectives": figure}, data, protocol)
 
 
@@ -94,46 +94,43 @@ def gradients(problem: Problem, penalty: float) -> dict[str, float]:
         return joint(problem, body, heads) + penalty * heads.square().sum()
 
     fixed = adapted(problem.body).detach()
-    target = _flat(torch.func.grad(equation_13)(problem.body))
     others = {
         "eq. 12 at these heads": lambda body: joint(problem, body, fixed),
         "eqs. 10 and 11": lambda body: joint(problem, body, adapted(body)),
     }
-    gradients = {name: _flat(torch.func.grad(other)(problem.body)) for name, other in others.items()}
+    target = _gradient(equation_13, problem.body)
+    gradients = {name: _gradient(other, problem.body) for name, other in others.items()}
     return {name: float((g - target).norm() / target.norm()) for name, g in gradients.items()}
 
 
-def _flat(params: Params) -> Tensor:
-    return torch.cat([value.flatten() for value in params.values()])
+def _gradient(value: Callable[[Params], Tensor], body: Params) -> Tensor:
+    return torch.cat([one.flatten() for one in torch.func.grad(value)(body).values()])
 
 
 def _stationary(problem: Problem, steps: int) -> dict[str, Any]:
     """Sizes of gradients: eq. 13's (R = 0) at the start and where descent on eq. 12 ends; eq. 12's there."""
     start = heads_of(problem.features(problem.body), problem.y, 0.1)  # not its best ones
-    free = {**problem.body, "heads": start}
-    free = {name: value.detach().clone().requires_grad_() for name, value in free.items()}
-    values = list(free.values())
+    heads, *values = (value.detach().clone().requires_grad_() for value in (start, *problem.body.values()))
+    free, body = [*values, heads], dict(zip(problem.body, values, strict=True))
     optimiser = torch.optim.LBFGS(
-        values, max_iter=steps, tolerance_grad=1e-10, tolerance_change=0, line_search_fn="strong_wolfe"
+        free, max_iter=steps, tolerance_grad=1e-10, tolerance_change=0, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        value = joint(problem, {name: free[name] for name in problem.body}, free["heads"])
+        value = joint(problem, body, heads)
         value.backward()
         return value
 
-    def size(body: Params) -> float:
-        def value(p: Params) -> Tensor:
-            return joint(problem, p, heads_of(problem.features(p), problem.y, 0.0))
-
-        return float(_flat(torch.func.grad(value)(body)).norm())
+    def equation_13(body: Params) -> Tensor:
+        return joint(problem, body, heads_of(problem.features(body), problem.y, 0.0))
 
     optimiser.step(closure)
     closure()
-    left = float(torch.cat([v.grad.flatten() for v in values if v.grad is not None]).norm())
-    end = {name: free[name].detach() for name in problem.body}
-    return {"first": size(problem.body), "joint": left, "meta": size(end)}
+    left = float(torch.cat([v.grad.flatten() for v in free if v.grad is not None]).norm())
+    end = {name: value.detach() for name, value in body.items()}
+    first, meta = (float(_gradient(equation_13, each).norm()) for each in (problem.body, end))
+    return {"first": first, "joint": left, "meta": meta}
 
 
 def _rows(shown: dict[str, list[float]], still: list[dict[str, Any]]) -> list[Row]:

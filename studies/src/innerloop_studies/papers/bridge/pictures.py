@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from innerloop.core.statistics import Interval, mean_interval, paired_difference
 from innerloop.core.types import Buffers, Params
 from innerloop.data.opening import open_source
-from innerloop.experiment.fitting import fit_parts, judge, validation_of
+from innerloop.experiment.fitting import fit_parts, validation_of
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.training.execution.plan import Plan
 from innerloop.training.state import TrainState
-from innerloop_studies.papers.training import plan_for
+from innerloop_studies.papers.training import mean_by_task, plan_for, rescored
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Row, Say, counts_row
 
@@ -62,7 +62,6 @@ METHODS = ("MAML", "ANIL", "R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
 ANY_SHOTS = ("R2D2", "MetaOptNet", "ProtoNet", "RFS", "MTL")
 """Methods whose trained network serves any number of shots; one run is judged on 5 and on 1."""
 
-_NAMES = {"MetaOptNet": "metaoptnet", "RFS": "supervised"}
 _SMOKE = (
     *("data.name=glyphs", "model.filters=4", "eval.shots=2", f"eval.queries={SMOKE_QUERIES}"),
     *(f"eval.episodes={SIZES['smoke'].tests}", f"eval.validation_episodes={SIZES['smoke'].validation_tasks}"),
@@ -74,49 +73,26 @@ _RAMP_TASKS = 40_000
 
 def recipe_for(work: Work) -> Recipe:
     """What a run trains and how its validation tasks are judged."""
-    if work.scale == "paper":
-        return load_recipe(*_published(work))
-    name = _shipped("cifar-fs", work.method, "-cpu")  # what other pictures change is set below
-    shipped, smoke = load_recipe(name), work.scale == "smoke"
+    method = "supervised" if work.method == "RFS" else work.method.lower()
+    smoke, paper, judging = work.scale == "smoke", work.scale == "paper", SIZES[work.scale]
+    # below `paper` all start from CIFAR-FS: what other pictures change is set here
+    name = f"{work.data}-{method}" if paper else f"cifar-fs-{method}-cpu"
+    shipped = load_recipe(name)
     steps = max(1, round((_SMOKE_STEPS if smoke else shipped.outer.steps) * work.length))
-    every = max(1, steps // SIZES[work.scale].validations)
-    items = [f"seed={work.seed}", f"outer.steps={steps}", f"eval.every={every}"]
+    items = [f"seed={work.seed}", f"outer.steps={steps}", *[f"outer.batch={work.batch}"] * bool(work.batch)]
+    if work.method == "MTL":
+        items.append(f"model.last_layer={'normalised' if work.normalised else 'linear'}")
+    if paper:
+        items += ["eval.shots=5", f"eval.episodes={judging.tests}"]
+        items += ["tasks.shots=5"] * (work.method in ("MAML", "ANIL"))
+        if work.method == "MTL" and work.batch:
+            items.append(f"model.settings.ramp={round(_RAMP_TASKS / work.batch)}")
+        return load_recipe(name, items)
+    items += [f"eval.every={max(1, steps // judging.validations)}"]
     items += _SMOKE if smoke else [f"data.name={work.data}"]
     if smoke and shipped.tasks.family == "few-shot":
         items += ["tasks.shots=2", f"tasks.queries={SMOKE_QUERIES}"]
-    recipe = load_recipe(name, items + _asked(work))
-    return recipe.model_copy(update={"name": "bridge-pictures", "description": ""})
-
-
-def training_pictures(method: str) -> int:
-    """Pictures of a training task at ``cpu``."""
-    tasks = recipe_for(Work("cpu", "cifar-fs", method, 0)).tasks
-    return tasks.ways * (tasks.shots + tasks.queries)
-
-
-def _shipped(data: str, method: str, size: str = "") -> str:
-    return f"{data}-{_NAMES.get(method, method.lower())}{size}"
-
-
-def _asked(work: Work) -> list[str]:
-    """Settings of a run that are not its method's own."""
-    items = [f"outer.batch={work.batch}"] * bool(work.batch)
-    if work.method == "MTL":
-        items.append(f"model.last_layer={'normalised' if work.normalised else 'linear'}")
-    return items
-
-
-def _published(work: Work) -> tuple[str, list[str]]:
-    """A shipped recipe with the published settings, and what a run changes in it."""
-    name = _shipped(work.data, work.method)
-    items = [f"seed={work.seed}", "eval.shots=5", f"eval.episodes={SIZES['paper'].tests}", *_asked(work)]
-    if work.method in ("MAML", "ANIL"):
-        items.append("tasks.shots=5")
-    if work.method == "MTL" and work.batch:
-        items.append(f"model.settings.ramp={round(_RAMP_TASKS / work.batch)}")
-    if work.length != 1:
-        items.append(f"outer.steps={max(1, round(load_recipe(name).outer.steps * work.length))}")
-    return name, items
+    return load_recipe(name, items).model_copy(update={"name": "bridge-pictures", "description": ""})
 
 
 class PictureRun(NamedTuple):
@@ -154,16 +130,11 @@ def trained(recipe: Mapping[str, Any], shots: Sequence[int], penalties: Sequence
     wanted = make_recipe(recipe)
     parts, plan = build(wanted), plan_for(wanted)
     curve, best, seconds = _fit(parts, plan)
-    run = PictureRun(
-        curve,
-        seconds,
-        steps=wanted.outer.steps,
-        best_step=best.step,
-        best_seconds=next((point["seconds"] for point in curve if point["step"] == best.step), seconds),
-        scores={str(n): _scores(parts, best, plan, shots=n) for n in shots},
-        penalties={f"{value:g}": _scores(parts, best, plan, C=1 / value) for value in penalties},
-    )
-    return run._asdict()
+    best_seconds = next((point["seconds"] for point in curve if point["step"] == best.step), seconds)
+    scores = {str(n): rescored(parts, best, shots=n) for n in shots}
+    by_penalty = {f"{value:g}": rescored(parts, best, C=1 / value) for value in penalties}
+    steps = wanted.outer.steps
+    return PictureRun(curve, seconds, steps, best.step, best_seconds, scores, by_penalty)._asdict()
 
 
 def _fit(parts: Parts, plan: Plan) -> tuple[list[dict[str, Any]], TrainState, float]:
@@ -189,18 +160,11 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[dict[str, Any]], TrainState, fl
     return curve, best[0], watch.seconds()
 
 
-def _scores(parts: Parts, state: TrainState, plan: Plan, **eval_settings: Any) -> list[float]:
-    """Accuracy of the same model on every test task, in order: the same tasks for all methods."""
-    wanted = parts.recipe.eval.model_copy(update=eval_settings)
-    changed = Parts(parts.recipe.model_copy(update={"eval": wanted}), sizes=parts.sizes)
-    return judge(changed, state.params, state.buffers, "test", wanted.episodes, plan).scores
-
-
 PARTS = "bridge-pictures"
 """All tables share the runs that they have in common."""
 
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
-Runs = Mapping["Work", PictureRun]
+Runs = Mapping[Work, PictureRun]
 
 
 def carry_out(works: Sequence[Work], say: Say) -> dict[Work, PictureRun]:
@@ -265,12 +229,10 @@ def difference(first: Sequence[PictureRun], second: Sequence[PictureRun], shots:
     """First minus second, task by task."""
     pairs = list(zip(first, second, strict=True))
     gaps = [paired_difference(a.scores[shots], b.scores[shots]).mean for a, b in pairs]
-    tasks = paired_difference(_mean_by_task(first, shots), _mean_by_task(second, shots))
+    tasks = paired_difference(
+        *(mean_by_task([run.scores[shots] for run in some]) for some in (first, second))
+    )
     return Difference(tasks, mean_interval(gaps))
-
-
-def _mean_by_task(runs: Sequence[PictureRun], shots: str) -> list[float]:
-    return [sum(scores) / len(runs) for scores in zip(*(run.scores[shots] for run in runs), strict=True)]
 
 
 def time_to_reach(run: PictureRun, accuracy: float) -> float | None:
@@ -288,8 +250,8 @@ def shares_of_time(
 ) -> list[float | None]:
     """By seed, our time to their best validation (less ``slack`` points) over theirs, None if never."""
     pairs = list(zip(ours, theirs, strict=True))
-    times = [time_to_reach(mine, best_validation(peer) - slack / 100) for mine, peer in pairs]
-    return [None if t is None else t / peer.best_seconds for t, (_, peer) in zip(times, pairs, strict=True)]
+    times = [(time_to_reach(mine, best_validation(peer) - slack / 100), peer) for mine, peer in pairs]
+    return [None if time is None else time / peer.best_seconds for time, peer in times]
 
 
 def middle_share(shares: Sequence[float | None]) -> float:

@@ -1,6 +1,7 @@
 """What the studies of Bridge's and MetaNTK's theory share: tasks, networks, means over draws."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from innerloop.learners.gradient import anil, maml
 from innerloop.learners.objectives.multitask import multitask
 from innerloop.nets.mlp import mlp
 from innerloop.nets.network import Network
+from innerloop.report.plots.panels import Panel, line, panel
 from innerloop.tasks.families import bridge_quadratic
 from innerloop.tasks.sampler import make_sampler
 from innerloop.theory.convergence import Rates, loss_bound
@@ -43,31 +45,10 @@ def bridge_tasks(
     return batch._replace(y_support=(batch.y_support - mean) / scale, y_query=(batch.y_query - mean) / scale)
 
 
-def figure_1_tasks(seed: int, *, sphere: bool = True) -> tuple[TaskBatch, TaskBatch]:
-    """One draw of Bridge's synthetic experiment: 20 training and 20 test tasks; ``sphere``: ‖x‖ = √d."""
-    train = bridge_tasks(seed, "train", TASKS, SHOTS, 0, sphere=sphere)
-    return train, bridge_tasks(seed, "test", TEST_TASKS, TEST_SUPPORT, TEST_QUERY, sphere=sphere)
-
-
-def halves(tasks: TaskBatch) -> TaskBatch:
-    """The same samples, the second half of every task as its query set."""
-    half = tasks.x_support.shape[1] // 2
-    return tasks._replace(
-        x_support=tasks.x_support[:, :half],
-        y_support=tasks.y_support[:, :half],
-        x_query=tasks.x_support[:, half:],
-        y_query=tasks.y_support[:, half:],
-    )
-
-
-def with_support(tasks: TaskBatch, seed: int, *, sphere: bool = True) -> TaskBatch:
-    """The samples of every task as its query set, and as many new ones of the same task as its support."""
-    n = tasks.x_support.shape[1]
-    # the same tasks: μ and ν do not depend on the counts
-    more = bridge_tasks(seed, "train", tasks.size, n, n, sphere=sphere)
-    return tasks._replace(
-        x_support=more.x_query, y_support=more.y_query, x_query=tasks.x_support, y_query=tasks.y_support
-    )
+def figure_1_tasks(seed: int, **options: bool) -> tuple[TaskBatch, TaskBatch]:
+    """One draw of Bridge's synthetic experiment: 20 training and 20 test tasks."""
+    train = bridge_tasks(seed, "train", TASKS, SHOTS, 0, **options)
+    return train, bridge_tasks(seed, "test", TEST_TASKS, TEST_SUPPORT, TEST_QUERY, **options)
 
 
 def wide_net(width: int, depth: int, seed: int) -> tuple[Network, Params]:
@@ -104,6 +85,19 @@ def is_under_bound(losses: Sequence[float], eta: float, constants: Rates) -> boo
     times = torch.arange(len(losses), dtype=torch.float64)
     bound = loss_bound(times, eta, constants.smallest, losses[0])
     return bool((torch.tensor(losses, dtype=torch.float64) <= bound * (1 + 1e-9)).all())
+
+
+def losses_panel(title: str, by_width: Sequence[Mapping[str, Any]], eta: float, constants: Rates) -> Panel:
+    """Losses over their first along training, by width, and their bound."""
+    steps = list(range(len(by_width[0]["loss"])))
+    bound = loss_bound(torch.tensor(steps).double(), eta, constants.smallest, 1.0).tolist()
+    lines = [line(f"width {one['width']}", steps, one["loss"]) for one in by_width]
+    return panel("outer step t", title, [*lines, line("bound", steps, bound)], log_y=True)
+
+
+def listed_by_width(by_width: Sequence[Mapping[str, Any]], key: str, spec: str) -> str:
+    """A number of every width for people."""
+    return ", ".join(f"{one['width']}: {one[key]:{spec}}" for one in by_width)
 
 
 def mean_losses(courses: Sequence[Sequence[float]]) -> list[float]:

@@ -34,8 +34,8 @@ def run(scale: str, say: Say) -> Reproduction:
         base = mlp_kernel(depth)(x, x)
         structure = depth_structure(base.ntk, base.nngp, depth)
         gap = inverse_gap(base.ntk, mtl_kernel(base.ntk, base.nngp, tasks))
-        more = {"inverse_gap": gap, "cross": _cross_norm(depth, x)}
-        for key, value in {**structure._asdict(), **more}.items():
+        measured = {**structure._asdict(), "inverse_gap": gap, "cross": _cross_norm(depth, x)}
+        for key, value in measured.items():
             by_measure.setdefault(key, []).append(value)
         say(f"L = {depth}: Θ_off/L {structure.ntk_off:.4f}, L²(1−K_off) {structure.nngp_gap:.2f}, {gap:.2e}")
     protocol = {
@@ -70,14 +70,9 @@ def _rows(depths: list[int], by_measure: dict[str, list[float]]) -> list[Row]:
     slope, cross = (log_slope(deep[-3:], values[-3:]) for values in (gaps, by_measure["cross"]))
     falls, three = abs(slope + 2) < 0.25, f"slope of the last three depths, {depths[-3:]}"
     off, bulk, top, nngp = (last[key] for key in ("ntk_off", "ntk_bulk", "ntk_top", "nngp_gap"))
+    quarter, why = abs(off - 0.25) < 0.03, f"holds within 0.03 at L = {depths[-1]}"
     return [
-        row(
-            "Lemma 4: Θ/L between different inputs → ¼",
-            0.25,
-            round(off, 4),
-            abs(off - 0.25) < 0.03,
-            reason=f"holds within 0.03 at L = {depths[-1]}",
-        ),
+        row("Lemma 4: Θ/L between different inputs → ¼", 0.25, round(off, 4), quarter, reason=why),
         row(
             "Lemma 4: the remainder of Θ is O(1)",
             "bounded",
@@ -115,9 +110,9 @@ def _figure(depths: list[int], by_measure: Any, residual_depths: list[int], resi
     ]
     excess = [line("analytic kernel", deep, by_measure["ntk_excess"])]
     inverses = [line("analytic kernels", deep, gaps), line("∝ 1/L²", deep, law)]
-    networks = {RESIDUAL[name]: [one["inverse_gap"] for one in each] for name, each in residual.items()}
     by_network = [line("fully connected", deep, gaps)]
-    by_network += [line(name, residual_depths, each) for name, each in networks.items()]
+    for name, each in residual.items():
+        by_network.append(line(RESIDUAL[name], residual_depths, [one["inverse_gap"] for one in each]))
     panels = [
         panel("depth L", "Lemma 4: ratios that tend to 1", to_one, log_x=True),
         panel("depth L", "Lemma 4: remainder of Θ, max|Θ_off − L/4|", excess, log_x=True),

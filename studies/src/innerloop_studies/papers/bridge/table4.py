@@ -30,8 +30,9 @@ def run(scale: str, say: Say) -> Reproduction:
     by_method = {m: [one for work, one in runs.items() if work.method == m] for m in BOTH}
     rows = _smoke_rows(runs) if scale == "smoke" else _rows(by_method, shots, scale)
     kept = ("curve", "seconds", "best_seconds", "best_step", "steps")
-    plain = {m: [{k: getattr(one, k) for k in kept} for one in some] for m, some in by_method.items()}
-    data = {method: {"runs": some} for method, some in plain.items()}
+    data = {
+        m: {"runs": [{k: getattr(one, k) for k in kept} for one in some]} for m, some in by_method.items()
+    }
     return Reproduction(rows, {"bridge-table4": curves_figure(by_method)}, data, pictures.protocol(scale))
 
 
@@ -48,9 +49,8 @@ def curves_figure(by_method: dict[str, list[PictureRun]]) -> Figure:
 
 
 def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> list[Row]:
-    gap = pictures.difference(by_method["MTL"], by_method["MetaOptNet"], shots)
-    ours, theirs = (pictures.over_seeds(by_method[m], shots) for m in ("MTL", "MetaOptNet"))
     both = by_method["MTL"], by_method["MetaOptNet"]
+    gap, (ours, theirs) = pictures.difference(*both, shots), (pictures.over_seeds(m, shots) for m in both)
     shares, near = pictures.shares_of_time(*both), pictures.shares_of_time(*both, CLOSE)
     whole = [a.seconds / b.seconds for a, b in zip(*both, strict=True)]
     middle, near_said = pictures.middle_share(near), pictures.shares_in_words(near)
@@ -79,10 +79,12 @@ def _rows(by_method: dict[str, list[PictureRun]], shots: str, scale: str) -> lis
 
 def _cost_row(by_method: dict[str, list[PictureRun]]) -> Row:
     """What one training picture costs each method; the head of an episode is what differs."""
-    ours, theirs = (
-        statistics.median(1e3 * r.seconds / (r.steps * pictures.training_pictures(m)) for r in by_method[m])
-        for m in ("MTL", "MetaOptNet")
-    )
+    costs = []
+    for method in ("MTL", "MetaOptNet"):
+        tasks = pictures.recipe_for(Work("cpu", "cifar-fs", method, 0)).tasks
+        each = tasks.ways * (tasks.shots + tasks.queries)
+        costs.append(statistics.median(1e3 * run.seconds / (run.steps * each) for run in by_method[method]))
+    ours, theirs = costs
     what, said = "a training picture costs MTL less than MetaOptNet", f"{ours:.2f} ms against {theirs:.2f} ms"
     why = "processor time of one thread, data loading included"
     return row(what, "first-order against bi-level", said, ours < theirs, reason=why)

@@ -127,10 +127,9 @@ def run(scale: str, say: Say) -> Reproduction:
     }
     rows = [_row(*key, some, scale) for key, some in by_kind.items()]
     panels = [_panel(f"{data}, {method}", some) for (data, method), some in by_kind.items()]
-    names = ("before", "trained")
-    kept = {
-        " ".join(key): [dict(zip(names, one, strict=True)) for one in some] for key, some in by_kind.items()
-    }
+    kept = {}
+    for key, some in by_kind.items():
+        kept[" ".join(key)] = [{"before": before, "trained": after} for before, after in some]
     figures = {NAME: panels_figure(panels, columns=2, width=3.6, height=3.0)}
     return Reproduction(rows, figures, {"errors": kept}, protocol)
 

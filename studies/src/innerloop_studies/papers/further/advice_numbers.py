@@ -35,23 +35,19 @@ def regret(score: float, best: float) -> float:
 
 def run(scale: str, say: Say) -> Reproduction:
     """Long runs two at a time, then the short races; every part is kept."""
-    methods, size = METHODS[scale], SIZES[scale]
-    least = 60.0 if scale == "smoke" else 0.0
-    problems = races.race_study(
-        NAME, VERSION, cases(scale), methods, size, say, worst=math.inf, regret=regret, least=least
-    )
+    chosen, methods, size = cases(scale), METHODS[scale], SIZES[scale]
+    study = NAME, VERSION, chosen, methods, size, scale, say
+    problems = races.race_study(*study, worst=math.inf, regret=regret)
     title = "mean squared error after long training, times the best"
     figure = races.race_figure(problems, title, lambda score, best: score / best, limits=(0.8, 40.0))
     network = "two hidden layers of 40 or 64; rates of the recipes sine-NAME"
-    protocol = races.race_protocol(cases(scale), methods, size, network)
+    protocol = races.race_protocol(chosen, methods, size, network)
     data = {"problems": [one._asdict() for one in problems]}
     return Reproduction(_rows(problems, scale), {NAME: figure}, data, protocol)
 
 
 def _rows(problems: Sequence[RaceOutcome], scale: str) -> list[Row]:
-    if scale == "smoke":
-        return [races.counted_row(problems)]
     regrets = [one.regret for one in problems]
     what = "the error of the first choice is at most a tenth above the best of the long race"
     said = f"median {statistics.median(regrets):.0%}, worst {max(regrets):.0%} above"
-    return races.race_rows(problems, CLOSE, what, said)
+    return races.race_rows(problems, scale, CLOSE, what, said)

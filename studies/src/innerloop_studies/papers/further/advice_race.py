@@ -42,10 +42,8 @@ def run(scale: str, say: Say) -> Reproduction:
     for case in every:
         source(case.data)  # missing data are told at once
     chosen = every[: int(os.environ.get(PART, "0")) or None]
-    least = 60.0 if scale == "smoke" else 0.0
-    problems = races.race_study(
-        NAME, VERSION, chosen, methods, size, say, worst=0.0, regret=regret, least=least
-    )
+    study = NAME, VERSION, chosen, methods, size, scale, say
+    problems = races.race_study(*study, worst=0.0, regret=regret)
     title = "points below the best method after long training"
     figure = races.race_figure(problems, title, lambda score, best: 100 * (score - best))
     network = "strided Conv4-64; rates chosen on CIFAR-FS 5-way 5-shot"
@@ -55,9 +53,7 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _rows(problems: Sequence[RaceOutcome], scale: str) -> list[Row]:
-    if scale == "smoke":
-        return [races.counted_row(problems)]
     regrets = [one.regret for one in problems]
     what = "the first choice is within a point of the best method of the long race"
     said = f"median {100 * statistics.median(regrets):.1f}, worst {100 * max(regrets):.1f} points below"
-    return races.race_rows(problems, CLOSE, what, said)
+    return races.race_rows(problems, scale, CLOSE, what, said)

@@ -68,8 +68,7 @@ def trained(setting: Setting, start: str, seed: int) -> tuple[Parts, TrainState]
 def judged(setting: Setting, start: str, seed: int) -> HeadRun:
     """Accuracies on the test tasks, one each, and the largest change of a weight of the last layer."""
     parts, state = trained(setting, start, seed)
-    before, after = parts.params, state.params
-    moved = max(float((after[n] - before[n]).abs().max()) for n in parts.network.head_names)
+    moved = max(float((state.params[n] - parts.params[n]).abs().max()) for n in parts.network.head_names)
     return HeadRun(_scores(parts, state, start), moved)
 
 
@@ -85,10 +84,9 @@ def permuted(setting: Setting, start: str, seed: int, orders: int) -> PermutedRu
 
 def stated(setting: Setting, seeds: int) -> dict[str, Any]:
     """For protocols."""
-    return {**setting._asdict(), "ways": WAYS, "test queries per class": TEST_QUERIES, "seeds": seeds}
-
-
-NET = "strided Conv4-32, norm=transductive, tasks per meta-step: 2"
+    net = "strided Conv4-32, norm=transductive, tasks per meta-step: 2"
+    sizes = {"ways": WAYS, "test queries per class": TEST_QUERIES, "seeds": seeds}
+    return {**setting._asdict(), **sizes, "net": net}
 
 
 def points(interval: Interval, sign: str = "") -> str:
@@ -97,8 +95,7 @@ def points(interval: Interval, sign: str = "") -> str:
 
 
 def _scores(parts: Parts, state: TrainState, start: str) -> list[float]:
-    recipe = parts.recipe
-    inner = recipe.inner.model_copy(update={"head_start": start})
+    inner = parts.recipe.inner.model_copy(update={"head_start": start})
     learner = build_learner(inner, parts.network, inner.steps, WAYS)
-    tests, plan = recipe.eval.episodes, plan_for(recipe)
+    tests, plan = parts.recipe.eval.episodes, plan_for(parts.recipe)
     return evaluate(learner, state.params, state.buffers, parts.data.test, parts.loss, tests, plan).scores

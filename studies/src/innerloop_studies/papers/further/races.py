@@ -4,8 +4,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,11 +40,6 @@ class RaceProblem(NamedTuple):
     def __str__(self) -> str:
         shape = f"{self.ways}-way {self.shots}-shot" if self.ways else f"{self.shots} shots"
         return f"{self.data}, {shape}"
-
-    @property
-    def content(self) -> str:
-        """What tells two datasets of this name apart."""
-        return content(self.data) if self.ways else ""
 
     def posed(self, seed: int, *items: str) -> AdviceProblem:
         """Methods and tasks."""
@@ -96,7 +90,8 @@ def short_race(case: RaceProblem, methods: Sequence[str], seed: int, seconds: fl
     """The order of methods in a race within this many seconds of one core, and whether it was decided."""
     problem = RaceProblem(*case).posed(seed, f"budget={max(1, round(seconds))}s")
     problem = problem._replace(entrants=[e for e in problem.entrants if e.name in methods])
-    with tempfile.TemporaryDirectory() as folder, _session(Path(folder)) as session:
+    with tempfile.TemporaryDirectory() as folder:
+        session = _session(Path(folder))
         went = race_methods(problem, session)
         took = session.clock()
     rows = [trained_row(racer, 0) for racer in went.racers]
@@ -105,15 +100,14 @@ def short_race(case: RaceProblem, methods: Sequence[str], seed: int, seconds: fl
     return ShortRace([row.method for row in rows], is_beyond_chance(gap), steps, went.left_out, took)
 
 
-@contextmanager
-def _session(folder: Path) -> Iterator[Session]:
+def _session(folder: Path) -> Session:
     """One process, and nothing told."""
     started, silent = time.monotonic(), Progress(1, "race", 0, None, None, None)
 
     def shown(total: Any, unit: Any) -> Any:
         return progress(total, "race", False, unit=unit)
 
-    yield Session(folder, 1, 0.0, lambda: time.monotonic() - started, silent.line, shown)
+    return Session(folder, 1, 0.0, lambda: time.monotonic() - started, silent.line, shown)
 
 
 Regret = Callable[[float, float], float]
@@ -144,13 +138,13 @@ def race_study(
     problems: Sequence[RaceProblem],
     methods: Sequence[str],
     size: tuple[float, int, int],
+    scale: str,
     say: Say,
     *,
     worst: float,
     regret: Regret,
-    least: float,
 ) -> list[RaceOutcome]:
-    """Long runs two at a time, then the short races, each at least ``least`` seconds; every part is kept."""
+    """Long runs two at a time, then the short races, at ``smoke`` of a minute; every part is kept."""
     seconds, episodes, seeds = size
     each = {"case": problems, "seed": range(seeds), "method": methods}
     jobs = combined(**each, seconds=[seconds], episodes=[episodes])
@@ -160,7 +154,7 @@ def race_study(
         run = long.setdefault((problem, seed), {})[method] = LongRun(*value)
         told = "diverged" if run.score is None else f"{run.score:.4g}"
         say(f"{problem}, {method}, seed {seed}: {told} after {run.steps} steps")
-    budget = max(SHARE * seconds * len(methods), least)
+    budget = max(SHARE * seconds * len(methods), 60.0 if scale == "smoke" else 0.0)
     jobs = [{"case": problem, "methods": methods, "seed": seed, "seconds": budget} for problem, seed in long]
     outcomes = []
     for job, value in zip(jobs, compute_parts(name, version, short_race, jobs, seen=_seen), strict=True):
@@ -173,7 +167,7 @@ def race_study(
 
 
 def _seen(job: Mapping[str, Any]) -> dict[str, str]:
-    return {"data": job["case"].content} if job["case"].ways else {}
+    return {"data": content(job["case"].data)} if job["case"].ways else {}
 
 
 def race_protocol(
@@ -238,8 +232,10 @@ def counted_row(problems: Sequence[RaceOutcome]) -> Row:
     return row(what, len(problems), chosen, bool(problems) and chosen == len(problems))
 
 
-def race_rows(problems: Sequence[RaceOutcome], close: float, what: str, said: str) -> list[Row]:
+def race_rows(problems: Sequence[RaceOutcome], scale: str, close: float, what: str, said: str) -> list[Row]:
     """Whether first choices are close to the best, races cheap, and leads that were called decided right."""
+    if scale == "smoke":
+        return [counted_row(problems)]
     near = sum(one.regret <= close for one in problems)
     wrong = [one for one in problems if one.decided and one.regret > close]
     decided = sum(one.decided for one in problems)

@@ -67,8 +67,7 @@ def _rows(table: list[RateEntry], scale: str) -> list[Row]:
         regrets = [getattr(entry, key) for entry in table]
         middle, worst = statistics.median(regrets), max(regrets)
         said = f"median {100 * middle:.1f}, worst {100 * worst:.1f} points"
-        holds = middle <= rates.MEDIAN and worst <= rates.WORST
-        rows.append(row(what, "aim", said, holds, expected=expected))
+        rows.append(row(what, "aim", said, rates.is_met(regrets), expected=expected))
     return rows + _uncertainty(table)
 
 
@@ -82,10 +81,8 @@ def _uncertainty(table: list[RateEntry]) -> list[Row]:
         best = sorted(max(entry.at / entry.rate, entry.rate / entry.at) for entry in chosen)
         what = f"{words} normalisation, some rate within the stated factor is within 1 point of the best"
         itself = f"to the best rate itself: median {statistics.median(best):.1f}, largest {best[-1]:.1f}"
-        said, why = (
-            f"needed: {listed(needed, '.1f')}; {itself}",
-            "the stated uncertainty follows from these cases",
-        )
+        said = f"needed: {listed(needed, '.1f')}; {itself}"
+        why = "the stated uncertainty follows from these cases"
         rows.append(row(what, f"stated: {stated:g}", said, needed[-1] <= stated, reason=why))
     return rows
 

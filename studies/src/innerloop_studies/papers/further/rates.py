@@ -24,7 +24,7 @@ from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.theory.rate.bracket import step_divisor
 from innerloop.theory.rate.forms import step_rates
 from innerloop.theory.rate.tangent_features import head_stacks
-from innerloop_studies.papers.training import combined, fitted, judged
+from innerloop_studies.papers.training import combined, fitted, judged, own_file
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Say
 
@@ -111,14 +111,8 @@ def source(name: str) -> str:
         return folder
     if name != "quickdraw":
         return name
-    test_data = os.environ.get("INNERLOOP_TEST_DATA")
-    given = os.environ.get("INNERLOOP_QUICKDRAW") or (f"{test_data}/quickdraw_28.npz" if test_data else None)
-    if given is None or not Path(given).is_file():
-        raise UserError(
-            "rate-regret needs Quick Draw drawings: set INNERLOOP_QUICKDRAW to an .npz of images "
-            "(classes, drawings, 28, 28) and names."
-        )
-    return given
+    missing, holds = "rate-regret needs Quick Draw drawings", "images (classes, drawings, 28, 28) and names"
+    return str(own_file("INNERLOOP_QUICKDRAW", "quickdraw_28.npz", missing, holds))
 
 
 def content(name: str) -> str:
@@ -143,6 +137,12 @@ def _folder_hash(folder: str) -> str:
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MEDIAN, WORST = 0.01, 0.03
 """The aim: regrets of this much in the median and at worst."""
+
+
+def is_met(regrets: Sequence[float]) -> bool:
+    """Whether that is so."""
+    return statistics.median(regrets) <= MEDIAN and max(regrets) <= WORST
+
 
 Results = Mapping[tuple[RateProblem, Any, int], Reached]
 """What was reached, by case, rate (a number or ``auto``) and seed."""
@@ -210,15 +210,15 @@ def summary(case: RateProblem, results: Results, seeds: int) -> RateEntry:
     return RateEntry(case, [mean(rate) for rate in GRID], mean("auto"), rate)
 
 
-def train_all(
-    name: str, version: int, jobs: Sequence[Mapping[str, Any]], say: Say
-) -> dict[tuple[RateProblem, Any, int], Reached]:
+def seen(job: Mapping[str, Any]) -> dict[str, str]:
+    """What a part depends on besides its settings; missing data are told at once by this."""
+    return {"content": content(job["case"].data)}
+
+
+def train_all(name: str, version: int, jobs: Sequence[Mapping[str, Any]], say: Say) -> Results:
     """What trainings come to, by problem, rate and seed; finished ones are kept."""
     results = {}
-    values = compute_parts(
-        name, version, trained, jobs, seen=lambda job: {"content": content(job["case"].data)}
-    )
-    for job, value in zip(jobs, values, strict=True):
+    for job, value in zip(jobs, compute_parts(name, version, trained, jobs, seen=seen), strict=True):
         case, rate, seed = job["case"], job["rate"], job["seed"]
         results[case, rate, seed] = one = Reached(*value)
         say(f"{case}, seed {seed}, {rate}: {one.accuracy:.3f} (rate {one.rate:.3g})")

@@ -9,17 +9,11 @@ from innerloop.kernels.analytic.networks import mlp_kernel
 from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import maml_kernel, stack
-from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop.theory.convergence import Rates, loss_bound, rates
+from innerloop.report.plots.panels import line, panels_figure
+from innerloop.theory.convergence import Rates, rates
 from innerloop.theory.kernels import log_slope
 from innerloop.training.wide import adapted_outputs, off_linear, watch_course
-from innerloop_studies.papers.bridge.shared import (
-    bridge_tasks,
-    is_under_bound,
-    mean_losses,
-    wide_learner,
-    wide_net,
-)
+from innerloop_studies.papers.bridge import shared
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -49,7 +43,7 @@ SLOPES_FROM = 64
 def run(scale: str, say: Say) -> Reproduction:
     """Trains MAML full-batch at every width; tasks are the same throughout."""
     widths, draws, steps = SIZES[scale]
-    tasks = bridge_tasks(0, "train", TASKS, SHOTS, SHOTS, standard=True)
+    tasks = shared.bridge_tasks(0, "train", TASKS, SHOTS, SHOTS, standard=True)
     x = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
     phi = maml_kernel(mlp_kernel(DEPTH)(x, x).ntk, TASKS, SHOTS, INNER)
     constants = rates(phi)
@@ -75,14 +69,14 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _course(width: int, seed: int, tasks: TaskBatch, constants: Rates, phi: torch.Tensor, steps: int) -> Any:
     """One draw's training: its losses, whether all are under the bound, and what is followed over widths."""
-    net, params = wide_net(width, DEPTH, seed)
-    learner = wide_learner("maml", net, INNER)
+    net, params = shared.wide_net(width, DEPTH, seed)
+    learner = shared.wide_learner("maml", net, INNER)
     eta = ETA * constants.eta0
     watched = watch_course(adapted_outputs(learner, tasks), tasks.y_query.flatten(), params, eta, steps)
     other = adapted_outputs(learner, tasks._replace(y_support=-tasks.y_support))
     return {
         "losses": watched.losses,
-        "holds": is_under_bound(watched.losses, eta, constants),
+        "holds": shared.is_under_bound(watched.losses, eta, constants),
         "linear": off_linear(watched, eta),
         "labels": float((jacobian_kernel(other, params) - watched.first).norm() / watched.first.norm()),
         "movement": watched.path / width**0.5,
@@ -99,7 +93,7 @@ def _at_width(width: int, courses: list[dict[str, Any]]) -> dict[str, Any]:
         "holds": sum(c["holds"] for c in courses) / draws,
         **{key: sum(each) / draws for key, each in values.items()},
         "first": [c["losses"][0] for c in courses],
-        "loss": mean_losses([c["losses"] for c in courses]),
+        "loss": shared.mean_losses([c["losses"] for c in courses]),
         "spread": {key: (torch.tensor(each).std() / draws**0.5).item() for key, each in values.items()},
     }
 
@@ -110,15 +104,14 @@ def _rows(by_width: list[dict[str, Any]], draws: int) -> list[Row]:
     slopes = {key: log_slope(widths, [f[key] for f in fitted]) for key in FOLLOWED}
     near = 0.15 if len(widths) > 3 else 0.35
     how = f"slope on log–log axes from width {SLOPES_FROM} on, within {near}"
-    wide = [f for f in by_width if f["width"] >= 128]
-    holds = min(f["holds"] for f in wide)
+    holds = min(f["holds"] for f in by_width if f["width"] >= 128)
     last, steps = by_width[-1]["loss"][-1], len(by_width[-1]["loss"]) - 1
     rows = [
         row(
             "Theorem 1: L(θ_t) ≤ (1 − ησ_min/3)^{2t} R²/2 at every step, for wide networks",
             "holds from some width on",
             f"holds in {holds:.0%} of {draws} draws at every width from 128 on; "
-            + ", ".join(f"{f['width']}: {f['holds']:.0%}" for f in by_width),
+            + shared.listed_by_width(by_width, "holds", ".0%"),
             holds == 1.0,
         ),
         row(
@@ -149,10 +142,8 @@ def _rows(by_width: list[dict[str, Any]], draws: int) -> list[Row]:
 def _lemma_rows(by_width: list[Any], fitted: list[Any], slopes: Any, near: float, how: str) -> list[Row]:
     """What the proof is made of."""
     start = [max(f["first"]) for f in fitted]
-    linear, labels = (
-        f"slope {slopes[key]:.3f}: " + ", ".join(f"{f['width']}: {f[key]:{digits}}" for f in by_width)
-        for key, digits in (("linear", ".2g"), ("labels", ".3f"))
-    )
+    linear = f"slope {slopes['linear']:.3f}: {shared.listed_by_width(by_width, 'linear', '.2g')}"
+    labels = f"slope {slopes['labels']:.3f}: {shared.listed_by_width(by_width, 'labels', '.3f')}"
     return [
         row(
             "Lemma 3: Φ̂_0 approaches the analytic Φ of eq. 106, like width^−½",
@@ -187,11 +178,8 @@ def _lemma_rows(by_width: list[Any], fitted: list[Any], slopes: Any, near: float
 
 def _figure(by_width: list[dict[str, Any]], constants: Rates) -> Any:
     widths = [float(f["width"]) for f in by_width]
-    steps = list(range(len(by_width[0]["loss"])))
-    eta, times = ETA * constants.eta0, torch.tensor(steps).double()
-    bound = loss_bound(times, eta, constants.smallest, 1.0).tolist()
     shown = [by_width[0], by_width[len(by_width) // 2], by_width[-1]]
-    courses = [line(f"width {f['width']}", steps, f["loss"]) for f in shown]
+    losses = shared.losses_panel("loss / first loss", shown, ETA * constants.eta0, constants)
     names = {"movement": "way of θ / √width", "drift": "‖Φ̂_T − Φ̂_0‖_F", "error": "‖Φ̂_0 − Φ‖/‖Φ‖"}
     names["labels"] = "Φ̂_0: labels changed"
     lines = [
@@ -199,7 +187,5 @@ def _figure(by_width: list[dict[str, Any]], constants: Rates) -> Any:
         for key, name in names.items()
     ]
     law = [by_width[0]["movement"] * (widths[0] / w) ** 0.5 for w in widths]
-    courses.append(line("bound", steps, bound))
-    losses = panel("outer step t", "loss / first loss", courses, log_y=True)
     means = loglog("width", "means over draws", [*lines, line("∝ width^−½", widths, law)])
     return panels_figure([losses, means])

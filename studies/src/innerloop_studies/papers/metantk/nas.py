@@ -1,7 +1,6 @@
 """Searches, trainings and tests of MetaNTK-NAS' tables, at each scale; finished ones are kept."""
 
 import io
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,19 +15,18 @@ from innerloop.choose.architectures.measure import read_measurements
 from innerloop.choose.architectures.search import search
 from innerloop.choose.architectures.space import cell_space
 from innerloop.choose.scores.sizes import network_size
-from innerloop.core.errors import UserError
 from innerloop.data.arrays import from_arrays
 from innerloop.data.hashing import file_hash
 from innerloop.data.opening import open_source
 from innerloop.data.source import ImageSource
-from innerloop.experiment.data import Sizes, build_data
-from innerloop.experiment.fitting import fit_parts, judge
+from innerloop.experiment.data import build_data
+from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.recipe.library import load_recipe
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices, to_table
-from innerloop_studies.papers.training import plan_for
+from innerloop_studies.papers.training import own_file, plan_for, rescored
 from innerloop_studies.reproduce import torch_version
 from innerloop_studies.reproduce.parts import FOLDER, compute_parts, digest
 from innerloop_studies.reproduce.rows import Say
@@ -37,19 +35,12 @@ VERSION = 1
 TINY = "tiny-imagenet"
 PHOTO_SIDE = 84
 CLASSES, EACH = 15, 8
-FILE = "tiny_imagenet_60.npz"
 
 
 def packed() -> Path:
     """The file of photographs: ``INNERLOOP_TINY_IMAGENET``, or in the folder ``INNERLOOP_TEST_DATA``."""
-    folder = os.environ.get("INNERLOOP_TEST_DATA")
-    given = os.environ.get("INNERLOOP_TINY_IMAGENET") or (f"{folder}/{FILE}" if folder else None)
-    if given is None or not Path(given).is_file():
-        raise UserError(
-            "there are no Tiny-ImageNet photographs: set INNERLOOP_TINY_IMAGENET to an .npz of jpeg (bytes), "
-            "offsets and labels."
-        )
-    return Path(given)
+    missing, holds = "there are no Tiny-ImageNet photographs", "jpeg (bytes), offsets and labels"
+    return own_file("INNERLOOP_TINY_IMAGENET", "tiny_imagenet_60.npz", missing, holds)
 
 
 def photographs(classes: int = CLASSES, each: int = EACH) -> ImageSource:
@@ -63,8 +54,7 @@ def photographs(classes: int = CLASSES, each: int = EACH) -> ImageSource:
             picture = Image.open(data, formats=["JPEG"]).convert("RGB")
             pictures.append(np.asarray(picture.resize((PHOTO_SIDE, PHOTO_SIDE), Image.Resampling.BILINEAR)))
             names.append(f"class{number:03d}")
-    order = sorted(set(names))
-    third = len(order) // 3
+    order, third = sorted(set(names)), len(set(names)) // 3
     splits = {"train": order[: -2 * third], "validation": order[-2 * third : -third], "test": order[-third:]}
     return from_arrays(np.stack(pictures), names, splits=splits, name=TINY)
 
@@ -131,12 +121,11 @@ CHANNELS = {"smoke": 2, "cpu": 8, "paper": 48}
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
 CROPS = {"smoke": 30, "cpu": 1000, "paper": 3000}
 
-SVC, LOGISTIC = "svc", "logistic"
 HEADS: dict[tuple[str, int], dict[str, dict[str, Any]]] = {
-    ("mini-imagenet", 5): {"1": {"head": SVC, "C": 0.2}, "5": {"head": LOGISTIC, "C": 0.6}},
-    ("mini-imagenet", 8): {"1": {"head": SVC, "C": 0.35}, "5": {"head": LOGISTIC, "C": 0.4}},
-    ("tiered-imagenet", 5): {"1": {"head": SVC, "C": 0.75}, "5": {"head": LOGISTIC, "C": 0.8}},
-    ("tiered-imagenet", 8): {"1": {"head": LOGISTIC, "C": 0.95}, "5": {"head": LOGISTIC, "C": 0.5}},
+    ("mini-imagenet", 5): {"1": {"head": "svc", "C": 0.2}, "5": {"head": "logistic", "C": 0.6}},
+    ("mini-imagenet", 8): {"1": {"head": "svc", "C": 0.35}, "5": {"head": "logistic", "C": 0.4}},
+    ("tiered-imagenet", 5): {"1": {"head": "svc", "C": 0.75}, "5": {"head": "logistic", "C": 0.8}},
+    ("tiered-imagenet", 8): {"1": {"head": "logistic", "C": 0.95}, "5": {"head": "logistic", "C": 0.5}},
 }
 """Appendix E, by shots. Elsewhere than there, those of mini-ImageNet with 5 cells."""
 
@@ -152,14 +141,13 @@ def search_of(case: SearchCase) -> dict[str, Any] | None:
     """All that the case's search depends on, as plain data; None if nothing is searched."""
     if case.method not in SEARCHES:
         return None
-    method, own = SEARCHES[case.method]
-    settings = dict(own)
+    method, settings = SEARCHES[case.method]
     if case.method == "MetaNTK-NAS" and case.cells == 8:
-        settings |= ANIL[case.data]
+        settings = settings | ANIL[case.data]
     if method == "published":
-        settings |= PRUNED[case.scale]
+        settings = settings | PRUNED[case.scale]
     elif case.scale == "smoke" and method == "shortlist":
-        settings |= {"pool": 3, "repeats": 1}
+        settings = settings | {"pool": 3, "repeats": 1}
     side = 12 if case.scale == "smoke" and case.data != TINY else SIDE
     size = {"side": side, "cells": _cells(case), "channels": CHANNELS[case.scale], "crops": CROPS[case.scale]}
     return {"data": case.data, **size, "method": method, "settings": settings, "seed": case.seed}
@@ -171,20 +159,18 @@ def _cells(case: SearchCase) -> int:
 
 def recipe_of(case: SearchCase, genotype: Any) -> dict[str, Any]:
     """How the case is trained, as plain data."""
-    made = _smoke(case) if case.scale == "smoke" else _shipped(case)
-    recipe = made.model_dump()
+    recipe = (_smoke(case) if case.scale == "smoke" else _shipped(case)).model_dump()
     if case.method != "RFS":
         recipe["model"]["settings"] = {**recipe["model"]["settings"], "genotype": genotype}
     return make_recipe(recipe).model_dump()
 
 
 def _shipped(case: SearchCase) -> Recipe:
-    seed = f"seed={case.seed}"
+    seed, resnet = f"seed={case.seed}", case.method == "RFS"
     if case.scale == "paper":
-        if case.method == "RFS":
-            return load_recipe(f"{case.data}-supervised", [seed])
-        return load_recipe(f"{case.data}-cells" + ("-8" if case.cells == 8 else ""), [seed])
-    if case.method == "RFS":  # as long as a network of cells, which is fewer steps
+        kind = "supervised" if resnet else "cells-8" if case.cells == 8 else "cells"
+        return load_recipe(f"{case.data}-{kind}", [seed])
+    if resnet:  # as long as a network of cells, which is fewer steps
         one_core = ["tasks.minibatch=32", "outer.batch=1", "outer.steps=1500", "outer.warmup=100"]
         judged = ["eval.weights=last", "run.execution=loop", "run.threads=1"]
         return load_recipe("cifar-fs-supervised-thin", [seed, *one_core, *judged])
@@ -194,7 +180,7 @@ def _shipped(case: SearchCase) -> Recipe:
 def _smoke(case: SearchCase) -> Recipe:
     cells = {"kind": "cells", "settings": {"cells": _cells(case), "channels": CHANNELS["smoke"]}}
     network = {"kind": "conv4", "filters": 2} if case.method == "RFS" else cells
-    judged = {"ways": WAYS, "queries": SMOKE_QUERIES, "head": LOGISTIC, "weights": "last"}
+    judged = {"ways": WAYS, "queries": SMOKE_QUERIES, "head": "logistic", "weights": "last"}
     return make_recipe(
         {
             "name": "metantk-nas",
@@ -217,12 +203,10 @@ def found_cell(
     space = cell_space(source.images.shape[-1], side, WAYS, cells=cells, channels=channels)
     draws = PictureDraws(source, seed=seed, side=side, crops=crops)
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    operators = given.pop("operators", None)
-    if operators is not None:
+    if (operators := given.pop("operators", None)) is not None:
         given["start"] = Choices(*((operators, *((operators[:1],) * (len(EDGES) - 1))) for _ in KINDS))
-    asked = {"data": data, "side": side, "cells": cells, "channels": channels, "crops": crops}
-    key = {"version": VERSION, "torch": torch_version(), **asked, "method": method}
-    key |= {"settings": dict(settings), "seed": seed}
+    key = {"version": VERSION, "torch": torch_version(), "data": data, "side": side, "cells": cells}
+    key |= {"channels": channels, "crops": crops, "method": method, "settings": dict(settings), "seed": seed}
     keep = FOLDER / "metantk-nas-measurements" / f"{digest(key)}.jsonl"  # single measurements
     fresh, begun = not keep.exists(), time.process_time()
     result = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
@@ -246,24 +230,14 @@ def pictures(data: str) -> ImageSource:
 def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """One training; no weights are chosen by validation."""
     wanted = make_recipe(recipe)
-    parts, plan = _parts(wanted), plan_for(wanted)
+    source = photographs() if wanted.data.name == TINY else None  # no catalogue has them
+    parts, plan = Parts(wanted, build_data(wanted, source)), plan_for(wanted)
     begun = time.process_time()
     state = fit_parts(parts, plan=plan)
     seconds = time.process_time() - begun
-    scores = {}
-    for name, settings in heads.items():
-        judged = wanted.model_copy(update={"eval": wanted.eval.model_copy(update=dict(settings))})
-        changed = _parts(judged, parts.sizes)
-        episodes = wanted.eval.episodes
-        scores[name] = judge(changed, state.params, state.buffers, "test", episodes, plan).scores
+    scores = {name: rescored(parts, state, source, **settings) for name, settings in heads.items()}
     parameters = sum(value.numel() for value in state.params.values())
     return {"seconds": seconds, "steps": wanted.outer.steps, "parameters": parameters, "scores": scores}
-
-
-def _parts(recipe: Recipe, sizes: Sizes | None = None) -> Parts:
-    """What the recipe means; photographs that no catalogue has are handed in."""
-    source = photographs() if recipe.data.name == TINY else None
-    return Parts(recipe, build_data(recipe, source), sizes)
 
 
 PARTS = "metantk-nas"
@@ -277,10 +251,8 @@ def carry_out(cases: Sequence[SearchCase], say: Say) -> dict[SearchCase, CaseRun
     cells = {case: found[case]["genotype"] if case in found else "metanas" for case in cases}
     jobs: list[Any] = [{"recipe": recipe_of(*one), "heads": heads_of(one[0])} for one in cells.items()]
     runs = {}
-    values = compute_parts(
-        PARTS, VERSION, trained, jobs, seen=lambda job: seen(job["recipe"]["data"]["name"])
-    )
-    for (case, cell), value in zip(cells.items(), values, strict=True):
+    made = compute_parts(PARTS, VERSION, trained, jobs, seen=seen)
+    for (case, cell), value in zip(cells.items(), made, strict=True):
         runs[case] = run = CaseRun(cell, found.get(case), value)
         scores = ", ".join(f"{run.accuracy(shots):.1f} % ({shots}-shot)" for shots in run.shots)
         cost = "" if run.search is None else f"searched for {run.search['seconds']:.0f} s, "
@@ -293,12 +265,11 @@ def searched(cases: Sequence[SearchCase]) -> dict[SearchCase, dict[str, Any]]:
     for data in {case.data for case in cases}:
         pictures(data)  # missing data are told at once
     jobs = {case: job for case in cases if (job := search_of(case)) is not None}
-    made = compute_parts(PARTS, VERSION, found_cell, [*jobs.values()], seen=lambda job: seen(job["data"]))
+    made = compute_parts(PARTS, VERSION, found_cell, [*jobs.values()], seen=seen)
     return dict(zip(jobs, made, strict=True))
 
 
-def seen(data: str) -> dict[str, str]:
+def seen(job: Mapping[str, Any]) -> dict[str, str]:
     """What a part depends on besides its settings: the file of the photographs, where they are used."""
-    if data != TINY:
-        return {}
-    return {"photographs": file_hash(packed())}
+    data = job["recipe"]["data"]["name"] if "recipe" in job else job["data"]
+    return {"photographs": file_hash(packed())} if data == TINY else {}

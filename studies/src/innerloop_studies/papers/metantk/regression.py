@@ -23,7 +23,11 @@ TITLE = "MetaNTK, Theorem 2: trained wide networks against kernel predictions"
 VERSION = 1
 DEPTH, TASKS, SHOTS, TESTS = 3, 4, 5, 4
 INNER, TEST = Descent(0.06, 3), Descent(0.2, 10)
-METHODS = ("maml", "anil", "mtl")
+METHODS: dict[str, dict[str, Any]] = {
+    "maml": {"inner": INNER},
+    "anil": {"inner": INNER, "split": True, "test_head": "trained"},
+    "mtl": {},
+}
 NOT_THE_PAPERS = (
     "ours, not an experiment of the paper, which has standard parametrisation and biases (eq. 16), ‖x‖ ≤ 1 "
     "(Assumption 1), small weights (Assumption 5) and infinitesimal rates; here NTK parametrisation, no "
@@ -48,9 +52,9 @@ def run(scale: str, say: Say) -> Reproduction:
     spread: dict[str, list[float]] = {method: [] for method in METHODS}
     for method in METHODS:
         outer = _outer(method, train, steps)
-        expected = _predicted(method, train, test, outer)
+        given = train, test, outer, _predicted(method, train, test, outer)
         for width in widths:
-            off = torch.tensor([_error(method, width, s, train, test, outer, expected) for s in range(draws)])
+            off = torch.tensor([_error(method, width, seed, *given) for seed in range(draws)])
             errors[method].append(float(off.mean()))
             spread[method].append(float(off.std() / draws**0.5))
             say(f"{method}, width {width}: off by {errors[method][-1]:.3g} of the prediction's norm")
@@ -98,12 +102,7 @@ def _outer(method: str, tasks: TaskBatch, steps: int) -> Descent:
 
 
 def _predicted(method: str, train: TaskBatch, test: TaskBatch, outer: Descent) -> Tensor:
-    options: dict[str, Any] = {"outer": outer, "test": TEST}
-    if method != "mtl":
-        options["inner"] = INNER
-    if method == "anil":
-        options |= {"split": True, "test_head": "trained"}
-    fitted = fit(mlp_kernel(DEPTH), train, method, **options)  # type: ignore[arg-type]
+    fitted = fit(mlp_kernel(DEPTH), train, method, outer=outer, test=TEST, **METHODS[method])  # type: ignore[arg-type]
     return predict_tasks(fitted, test.x_query, test.x_support, test.y_support)
 
 

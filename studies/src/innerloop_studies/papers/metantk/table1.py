@@ -6,7 +6,7 @@ from innerloop.core.errors import UserError
 from innerloop_studies.papers.metantk import nas, table
 from innerloop_studies.papers.metantk.nas import SearchCase
 from innerloop_studies.papers.metantk.table import Line, Runs
-from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
 
 TITLE = "MetaNTK-NAS, Table 1: found cells beside MetaNAS' cell and ResNet-12, trained alike"
 VERSION = 1
@@ -28,10 +28,8 @@ CLOSE = 1.0
 """Points within which two accuracies count as comparable."""
 FEWER = 2.5
 """The paper: 2.5 to 6 times fewer parameters than ResNet-12."""
-FLOOR = {"1": 29.4, "5": 35.8}
-OTHERWISE = {
-    (NETWORK, "5"): "ResNet-12 has 41 times the parameters of these cells, and gains more from five shots"
-}
+_LARGER = "ResNet-12 has 41 times the parameters of these cells, and gains more from five shots"
+OTHERWISE = {(NETWORK, "5"): _LARGER}
 """What was found at `cpu` where it is not what the paper found, by the other network and shots."""
 
 
@@ -47,11 +45,10 @@ def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs and on photographs at 84 pixels, at ``cpu`` on CIFAR-FS."""
     runs = nas.carry_out(cases(scale), say)
     tables = table.tables_of(runs, (OURS, CELL, NETWORK))
-    figures = {
-        f"metantk-table1-{d}-{n}-cells": table.figure_of(lines, f"5-way accuracy, {d}, {n} cells")
-        for (d, n), lines in tables.items()
-    }
-    rows, said = _rows(runs, tables, scale), table.protocol(scale)
+    figures = {}
+    for (d, n), lines in tables.items():
+        figures[f"metantk-table1-{d}-{n}-cells"] = table.figure_of(lines, f"5-way accuracy, {d}, {n} cells")
+    rows, said = [] if scale == "smoke" else _rows(runs, tables, scale), table.protocol(scale)
     if scale == "smoke":
         large = _at_84_pixels(say)
         rows = [*table.smoke_rows(runs), *large]
@@ -71,26 +68,22 @@ def _at_84_pixels(say: Say) -> list[Row]:
     (outcome,) = nas.carry_out([SearchCase("smoke", nas.TINY, OURS, 0)], lambda _: None).values()
     say("84 pixels: searched, trained and judged on Tiny-ImageNet's photographs")
     scores = [score for each in outcome.training["scores"].values() for score in each]
-    answers = nas.WAYS * nas.SMOKE_QUERIES
-    whole = [abs(score * answers - round(score * answers)) < 0.02 for score in scores]
-    said = f"{sum(whole)} of {len(scores)} accuracies are whole numbers of right answers"
+    counted = counts_row([(score, nas.WAYS * nas.SMOKE_QUERIES) for score in scores])
+    said = counted.ours.replace("are", "accuracies are whole numbers of right answers")
     what = "a cell is searched, trained and judged at 84 pixels (Tiny-ImageNet's photographs)"
-    return [row(what, "mini-ImageNet", said, bool(scores) and all(whole) and len(set(scores)) > 1)]
+    return [row(what, "mini-ImageNet", said, counted.holds)]
 
 
 def _rows(runs: Runs, tables: dict[tuple[str, int], dict[str, Line]], scale: str) -> list[Row]:
-    if scale == "smoke":
-        return []
     rows = []
     for (data, cells), lines in tables.items():
         where, key = f"{data}, {cells} cells", (data, cells)
         for shots in next(iter(runs.values())).shots:
             rows += [_at_least(runs, scale, key, shots, other) for other in (CELL, NETWORK)]
-        rows.append(_smaller(where, lines, key))
         published = PUBLISHED.get(key, PUBLISHED[LIKE])
+        rows.append(_smaller(where, lines, published))
         paper = "; ".join(f"{m} {one} / {five} ({size} M)" for m, (one, five, size) in published.items())
-        floor = FLOOR if scale == "cpu" else {"1": 20.0}
-        rows.append(table.table_row(f"{where}, 1 and 5 shots", lines, paper, floor))
+        rows.append(table.table_row(where, lines, paper, scale))
     return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 
@@ -99,23 +92,19 @@ def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: s
     data, cells = key
     gap, said = table.compared(shots, *(table.of(runs, m, data, cells) for m in (OURS, other)))
     published, place = PUBLISHED.get(key, PUBLISHED[LIKE]), 0 if shots == "1" else 1
-    if other == CELL:
-        holds, words = gap >= -CLOSE, "comparable with or better than MetaNAS' cell"
-    else:
-        holds, words = gap > 0, "better than ResNet-12"
+    words = "comparable with or better than MetaNAS' cell" if other == CELL else "better than ResNet-12"
     return row(
         f"{data}, {cells} cells, {shots}-shot: MetaNTK-NAS is {words}, both trained as RFS does",
         f"{published[OURS][place] - published[other][place]:+.2f} points",
         said,
-        holds,
+        gap >= -CLOSE if other == CELL else gap > 0,
         expected=not (scale == "cpu" and (other, shots) in OTHERWISE),
         reason=OTHERWISE.get((other, shots), f"comparable: at most {CLOSE:g} point below"),
     )
 
 
-def _smaller(where: str, lines: dict[str, Line], key: tuple[str, int]) -> Row:
-    ratio = lines[NETWORK].parameters / lines[OURS].parameters
-    published = PUBLISHED.get(key, PUBLISHED[LIKE])
+def _smaller(where: str, lines: dict[str, Line], published: dict[str, tuple[float, float, float]]) -> Row:
+    ours, theirs = lines[OURS].parameters, lines[NETWORK].parameters
     what = f"{where}: at least {FEWER:g} times fewer parameters than ResNet-12"
-    said = f"{ratio:.1f} times: {lines[OURS].parameters:,.0f} against {lines[NETWORK].parameters:,.0f}"
-    return row(what, f"{published[NETWORK][2] / published[OURS][2]:.1f} times", said, ratio >= FEWER)
+    paper, said = f"{published[NETWORK][2] / published[OURS][2]:.1f} times", f"{theirs / ours:.1f} times"
+    return row(what, paper, f"{said}: {ours:,.0f} against {theirs:,.0f}", theirs / ours >= FEWER)

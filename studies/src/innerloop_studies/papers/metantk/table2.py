@@ -22,8 +22,6 @@ PUBLISHED: dict[tuple[int, str], dict[str, tuple[float, float]]] = {
     }.items()
 }
 DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
-FLOOR = {"1": 29.4, "5": 35.8}
-"""Raw pixels' nearest neighbour on CIFAR-FS, in percent."""
 WITHIN_CHANCE = "within what independent runs differ by: three seeds do not tell these searches apart"
 OTHERWISE: dict[tuple[str, str, str], str] = {
     (OURS, other, shots): WITHIN_CHANCE for other in ("Regions", "Random", *BASELINES) for shots in ("1", "5")
@@ -41,8 +39,7 @@ def cases(scale: str) -> list[SearchCase]:
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, at ``cpu`` on CIFAR-FS; finished parts are kept."""
     runs, data = nas.carry_out(cases(scale), say), DATA[scale]
-    by_pair = table.tables_of(runs, list(dict.fromkeys(case.method for case in runs)))
-    tables = {cells: lines for (_, cells), lines in by_pair.items()}
+    tables = {cells: lines for (_, cells), lines in table.tables_of(runs, [*SEARCHES]).items()}
     title = f"5-way accuracy on test classes, {data}"
     drawn = {n: table.figure_of(lines, f"{title}, {n} cells") for n, lines in tables.items()}
     figures = {f"metantk-table2-{n}-cells": figure for n, figure in drawn.items()}
@@ -57,21 +54,17 @@ def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Ro
         for shots in next(iter(runs.values())).shots:
             pairs = [(OURS, other) for other in (*THEIRS, *BASELINES)] + [("Regions", "TE-NAS")]
             rows += [_better(runs, scale, cells, shots, *pair) for pair in pairs]
-        scores = [PUBLISHED[cells, n].values() for n in ("1", "5")]
-        both = ["{:.2f} ± {:.2f} / {:.2f} ± {:.2f}".format(*a, *b) for a, b in zip(*scores, strict=True)]
-        paper = "; ".join(
-            f"{method} {said}" for method, said in zip(PUBLISHED[cells, "1"], both, strict=True)
-        )
-        floor = FLOOR if scale == "cpu" else {"1": 20.0}
-        rows.append(table.table_row(f"{cells} cells, 1 and 5 shots", lines, paper, floor))
+        one, five = (PUBLISHED[cells, n] for n in ("1", "5"))
+        words = "{} {:.2f} ± {:.2f} / {:.2f} ± {:.2f}"
+        paper = "; ".join(words.format(method, *one[method], *five[method]) for method in one)
+        rows.append(table.table_row(f"{cells} cells", lines, paper, scale))
     return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 
 def _better(runs: Runs, scale: str, cells: int, shots: str, first: str, second: str) -> Row:
     """Whether one search's cells are better on average than another's."""
     gap, said = table.compared(shots, *(table.of(runs, m, DATA[scale], cells) for m in (first, second)))
-    published, key = PUBLISHED[cells, shots], (first, second, shots)
-    known = second in published
+    published, key, known = PUBLISHED[cells, shots], (first, second, shots), second in PUBLISHED[cells, shots]
     paper = f"{published[first][0] - published[second][0]:+.2f} points" if known else "–"
     what = f"{cells} cells, {shots}-shot: {first} is better than {second}" + ("" if known else " (ours)")
     why = OTHERWISE.get(key, "by the mean over independent runs; ± is their standard deviation")

@@ -259,9 +259,9 @@ def _cancelled_row(cancelled: float, printed: list[MeanError]) -> Row:
 
 def _printed_row(what: str, means: list[float]) -> Row:
     exact = [m for m in means if abs(m / means[0] - 1) < 1e-3]
-    last, said = PRINTED_TIMES[len(exact) - 1], listed(means, ".4g") + f" at λτ = {PRINTED_TIMES}"
-    why = f"constant to 0.1 % up to λτ = {last:g}; what grows beyond is the rounding error of Φ_ANIL⁻¹, "
-    why += "whose condition is e^{2λτ‖K‖} times that of Θ"
+    last = PRINTED_TIMES[len(exact) - 1]
+    said = f"{means[0]:.4g} to 0.1 % up to λτ = {last:g}, beyond that rounding errors"
+    why = "what grows is the rounding error of Φ_ANIL⁻¹, whose condition is e^{2λτ‖K‖} times that of Θ"
     return row(what, "grows", said, max(means) > 1.02 * means[0] and min(means) > 0.98 * means[0], reason=why)
 
 

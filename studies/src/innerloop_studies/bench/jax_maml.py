@@ -51,6 +51,11 @@ def by_lax(x: Any, weight: Any, stride: int) -> Any:
     return lax.conv_general_dilated(x, weight, (stride,) * 2, ((1, 1),) * 2, dimension_numbers=layout)
 
 
+def larger(a: Any, b: Any) -> Any:
+    """The larger one. XLA may round again what ``jnp.max`` compares, and then loses its gradient."""
+    return jnp.where(a >= b, a, b)
+
+
 def conv4(convolve: Callable[..., Any], pooling: bool, params: Params, x: Any) -> Any:
     """Conv4 with batch statistics; strides of two, or max pooling."""
     for i in range(4):
@@ -59,8 +64,10 @@ def conv4(convolve: Callable[..., Any], pooling: bool, params: Params, x: Any) -
         scale = lax.rsqrt(((x - mean) ** 2).mean((0, 1, 2)) + EPS) * params[f"norm{i}.weight"]
         x = (x - mean) * scale + params[f"norm{i}.bias"]
         if pooling:
-            n, h, w, c = x.shape
-            x = x[:, : h // 2 * 2, : w // 2 * 2].reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))
+            h, w = (side // 2 * 2 for side in x.shape[1:3])
+            x = larger(
+                larger(x[:, :h:2, :w:2], x[:, :h:2, 1:w:2]), larger(x[:, 1:h:2, :w:2], x[:, 1:h:2, 1:w:2])
+            )
         x = jax.nn.relu(x)
     return x.reshape(len(x), -1) @ params["head.weight"] + params["head.bias"]
 

@@ -7,7 +7,7 @@ from innerloop.training.execution.probes import native_works
 from innerloop_studies.bench.harness import Report, Say
 from innerloop_studies.bench.maml import Ours, run_cases
 
-TITLE = "MAML on pictures (28×28, Conv4-64; 84×84, Conv4-32) and a step of ProtoNet, against the same as maml-sine"
+TITLE = "MAML on pictures (28×28, Conv4-64; 84×84, Conv4-32), a step of ProtoNet; peers as of maml-sine"
 VERSION = 2
 PEERS = ("jax",)
 

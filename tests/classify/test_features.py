@@ -504,6 +504,23 @@ def test_where_onnxruntime_cannot_torch_does(
     assert not capsys.readouterr().err
 
 
+@has_onnxruntime
+def test_bad_pictures_and_bad_weights_are_told_as_by_torch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net, files = lite(), save_pictures(tmp_path / "pictures", 30)
+    files[2].write_bytes(b"no picture")
+    files[29].unlink()
+    found = extract(net, files, cache=False, batch=1, threads=1, on_bad="skip")
+    assert found.plan is not None
+    assert "onnxruntime loop@1" in found.plan.reason  # it took part
+    assert (len(found.values), len(found.skipped)) == (28, 2)
+    assert not capsys.readouterr().err
+    broken = net._replace(params={**net.params, "top.weight": net.params["top.weight"] * float("nan")})
+    with pytest.raises(UserError, match="not numbers"):
+        extract(broken, files[3:29], cache=False, batch=1, threads=1)
+
+
 def test_onnxruntime_is_loaded_where_it_may_pay(tmp_path: Path) -> None:
     save_pictures(tmp_path, 20)
     code = (

@@ -145,12 +145,7 @@ ALIKE = 1e-5
 
 
 def onnxruntime_forward(backbone: Backbone, say: Callable[[str], object] = tell) -> Forward | None:
-    """What :meth:`Backbone.forward` gives, by onnxruntime on the caller's thread, a picture at a time.
-
-    Args:
-        backbone: the backbone; EfficientNet-Lite has such a way.
-        say: told why not, where onnxruntime is installed and fails or computes something else.
-    """
+    """Features of EfficientNet-Lite by onnxruntime, on the caller's thread; ``say`` is told of a failure."""
     if backbone.name not in NAMES or not all(map(find_spec, ("onnx", "onnxruntime"))):
         return None
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from typing import NamedTuple
 
@@ -215,8 +215,7 @@ class FoldedLayer(NamedTuple):
     padding: int
     groups: int
     active: bool
-    packed: Tensor | None
-    """The weight as oneDNN lays it out, where it computes convolution and ReLU6 in one pass."""
+    packed: Tensor | None  # the weight as oneDNN lays it out, to compute convolution and ReLU6 in one pass
 
     def __call__(self, x: Tensor) -> Tensor:
         """The convolution, ReLU6 written over its result."""
@@ -229,7 +228,7 @@ class FoldedLayer(NamedTuple):
         return F.hardtanh_(y, 0.0, 6.0) if self.active else y
 
 
-def fold(layer: ConvLayer, params: Params, buffers: Buffers) -> FoldedLayer:
+def fold(layer: ConvLayer, params: Params, buffers: Buffers, fused: bool = False) -> FoldedLayer:
     """One layer, turned by 180°; computed in float64, kept in the type of its weights."""
     name = layer.name
     weight, scale, shift = (params[f"{name}.{leaf}"] for leaf in ("weight", "norm.weight", "norm.bias"))
@@ -238,7 +237,7 @@ def fold(layer: ConvLayer, params: Params, buffers: Buffers) -> FoldedLayer:
     kernel = (weight.double() * gain[:, None, None, None]).flip((2, 3)).to(weight.dtype)
     bias = (shift.double() - mean.double() * gain).to(weight.dtype)
     kernel, padding, packed = kernel.contiguous(memory_format=torch.channels_last), layer.shape[-1] // 2, None
-    if kernel.device.type == "cpu" and kernel.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+    if fused:
         how = ([padding] * 2, [layer.stride] * 2, [1, 1], layer.groups)
         packed = torch.ops.mkldnn._reorder_convolution_weight(kernel, *how)
     return FoldedLayer(kernel, bias, layer.stride, padding, layer.groups, layer.active, packed)
@@ -250,10 +249,14 @@ def folded_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> 
         raise UserError("only stored statistics can be folded: use the norm policy 'running'.")
     blocks = blocks_of(version)
     stem, top = stem_and_top(params["stem.weight"].shape[1], blocks)
-    first, last = fold(stem, params, buffers), fold(top, params, buffers)
-    inner = [
-        (block.residual, [fold(layer, params, buffers) for layer in layers_of(block)]) for block in blocks
-    ]
+    # a fused ReLU6 makes numbers of NaN: weights that are damaged must be seen in the features
+    fused = torch.backends.mkldnn.is_available() and all(
+        value.device.type == "cpu" and value.dtype == torch.float32 and bool(value.isfinite().all())
+        for value in (*params.values(), *buffers.values())
+    )
+    folded = partial(fold, params=params, buffers=buffers, fused=fused)
+    first, last = folded(stem), folded(top)
+    inner = [(block.residual, [folded(layer) for layer in layers_of(block)]) for block in blocks]
 
     def features(x: Tensor) -> Tensor:
         """Features ``(n, 1280)`` of standardised pictures."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import itertools
 import os
+import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -17,17 +20,18 @@ import torch
 from PIL import Image
 
 import innerloop as il
-from innerloop.classify import Backbone, TimeLeft, extract, open_backbone
+from innerloop.classify import Backbone, TimeLeft, backbones, extract, open_backbone
 from innerloop.classify import cache as caching
-from innerloop.classify.backbones import read_backbone, write_backbone
+from innerloop.classify.backbones import ALIKE, onnxruntime_forward, read_backbone, write_backbone
 from innerloop.classify.cache import FeatureFiles, digests
-from innerloop.classify.features import _parts, plans_for, run_parts
+from innerloop.classify.features import Way, _parts, plans_for, run_parts
 from innerloop.classify.inputs import pictures_in
 from innerloop.core.errors import UserError
 from innerloop.core.preprocessing import Preprocessing
 from innerloop.core.tensors import write_tensors
 from innerloop.data import from_arrays
-from innerloop.nets import conv4
+from innerloop.nets import conv4, efficientnet_lite
+from innerloop.nets.efficientnet_lite import onnx_efficientnet_lite
 from innerloop.nets.pretrained import overlap
 from innerloop.testing.closeness import SINGLE, SINGLE_SUMMED, assert_close
 from innerloop.training.execution.plan import Plan
@@ -355,14 +359,184 @@ def test_the_faster_plan_does_the_rest() -> None:
         now[0] += 1.0 if threads == 2 else 3.0
         return part * part
 
-    parts = list(range(80))
-    assert list(run_parts(work, parts, plans_for(2), clock=lambda: now[0])) == [part * part for part in parts]
+    parts, told = list(range(80)), list[Plan]()
+    ways = [Way("torch", plan, work) for plan in plans_for(2)]
+    run = functools.partial(run_parts, ways=ways, say=told.append, clock=lambda: now[0])
+    assert list(run(parts)) == [part * part for part in parts]
     assert set(used[:6]) == {1}
     assert set(used[6:]) == {2}  # one worker with two threads took a third of the time
+    assert told[0].mode == "loop"
+    assert "torch threads@2 3000.0 ms, torch loop@2 1000.0 ms a part" in told[0].reason
     used.clear()
-    list(run_parts(work, parts[:10], plans_for(2), clock=lambda: now[0]))
+    list(run(parts[:10]))
     assert set(used) == {1}  # too few to compare
+    assert "too few to compare" in told[1].reason
     assert plans_for(1) == [Plan("loop", 1)]
+
+
+def test_as_many_ways_are_compared_as_there_are_parts_for() -> None:
+    now, used = [0.0], list[str]()
+
+    def way(name: str, seconds: float) -> Way[int, int]:
+        def work(part: int) -> int:
+            used.append(name)
+            now[0] += seconds
+            return part
+
+        return Way(name, Plan("loop", 1), work)
+
+    ways = [way("slow", 3.0), way("quick", 1.0), way("quicker", 0.5)]
+    for count, compared, best in ((12, 1, "slow"), (25, 2, "quick"), (37, 3, "quicker")):
+        used.clear()
+        assert list(run_parts(range(count), ways, clock=lambda: now[0])) == list(range(count))
+        assert (len(set(used)), used[-1]) == (compared, best)
+
+
+# ---- by onnxruntime ----
+
+
+def lite(side: int = 32, seed: int = 0) -> Backbone:
+    """EfficientNet-Lite0 whose statistics are not those of a start, for small pictures."""
+    net = efficientnet_lite(3, 32, 5, norm="running")
+    generator = torch.Generator().manual_seed(seed)
+    params, buffers = net.init(generator)
+    buffers = {n: v + 0.2 * torch.rand(v.shape, generator=generator) for n, v in buffers.items()}
+    return Backbone("efficientnet-lite0", net, params, buffers, LOOK._replace(size=(side, side)), "drawn")
+
+
+def apart(one: Any, other: Any) -> float:
+    return float(np.linalg.norm(one - other) / np.linalg.norm(other))
+
+
+def in_double(net: Backbone, x: torch.Tensor) -> torch.Tensor:
+    params = {name: p.double() for name, p in net.params.items()}
+    buffers = {name: b.double() for name, b in net.buffers.items()}
+    return net.network.features(params, buffers, x.double(), "stored")[0]
+
+
+has_onnxruntime = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))), reason="pip install 'innerloop[fast]'"
+)
+
+
+@pytest.mark.parametrize("side", [32, 45, 75])
+@pytest.mark.parametrize("by", ["torch", pytest.param("onnxruntime", marks=has_onnxruntime)])
+def test_features_are_those_of_the_network(by: str, side: int) -> None:
+    """Sides whose halvings are even or odd: padding is TensorFlow's."""
+    net, told = lite(side), list[str]()
+    x = torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(1))
+    forward = net.forward() if by == "torch" else onnxruntime_forward(net, told.append)
+    assert forward is not None, told
+    with torch.inference_mode():
+        values = forward(x.contiguous(memory_format=torch.channels_last))
+        assert apart(values, in_double(net, x)) < ALIKE
+    assert apart(net.forward()(x.requires_grad_()).detach(), values) < ALIKE  # without fused layers
+
+
+@has_onnxruntime
+def test_onnxruntime_computes_where_it_is_quicker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here torch is slow; features that either has kept are the other's."""
+    net, files = lite(), save_pictures(tmp_path / "pictures", 26)
+    slow = net.forward()
+    monkeypatch.setattr(Backbone, "forward", lambda *_: lambda x: (time.sleep(0.05), slow(x))[1])
+    few = extract(net, files[:20], cache=tmp_path / "cache", batch=1, threads=1)
+    assert few.plan is not None
+    assert few.plan.reason == "torch: too few to compare"
+    found = extract(net, files, cache=False, batch=1, threads=1)
+    assert found.plan is not None
+    assert found.plan.reason.startswith("onnxruntime: fastest of those measured: torch loop@1 ")
+    assert apart(found.values[:20], few.values) < ALIKE
+    rest = extract(net, files, cache=tmp_path / "cache", batch=1, threads=1)
+    assert rest.computed == 6
+    np.testing.assert_array_equal(rest.values[:20], few.values)
+    again = extract(net, files, cache=tmp_path / "cache")
+    assert (again.computed, again.plan) == (0, None)
+    np.testing.assert_array_equal(again.values, rest.values)
+
+
+@has_onnxruntime
+def test_what_onnxruntime_kept_before_a_kill_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, files = lite(), save_pictures(tmp_path / "pictures", 40)
+    slow = net.forward()
+    monkeypatch.setattr(Backbone, "forward", lambda *_: lambda x: (time.sleep(0.05), slow(x))[1])
+
+    def stop(_: str, done: int, __: int) -> None:
+        if done == 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(net, files, cache=tmp_path / "cache", batch=1, threads=1, progress=stop)
+    monkeypatch.undo()
+    rest = extract(net, files, cache=tmp_path / "cache", batch=1, threads=1)
+    assert rest.computed == 10
+    assert apart(rest.values, extract(net, files, cache=False, batch=1, threads=1).values) < ALIKE
+
+
+@has_onnxruntime
+def test_where_onnxruntime_cannot_torch_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net, files = lite(), save_pictures(tmp_path / "pictures", 26)
+    right = extract(net, files, cache=False, threads=1)
+
+    def fails(*_: Any) -> bytes:
+        raise RuntimeError("no such operator\nin a long story")
+
+    def of_others(version: int, params: Any, buffers: Any) -> bytes:
+        return onnx_efficientnet_lite(version, lite(seed=1).params, buffers)
+
+    for broken, said in (
+        (fails, "no such operator"),
+        (of_others, "its features differ by"),
+        (lambda *_: b"no graph", ""),
+    ):
+        monkeypatch.setattr(backbones, "onnx_efficientnet_lite", broken)
+        found = extract(net, files, cache=False, batch=1, threads=1)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"torch computes the features, since onnxruntime cannot: {said}")
+        assert found.plan is not None
+        assert found.plan.reason.startswith("torch: ")
+        assert apart(found.values, right.values) < ALIKE
+    monkeypatch.setattr(backbones, "find_spec", lambda _: None)  # not installed: nothing to say
+    assert onnxruntime_forward(net) is None
+    monkeypatch.undo()
+    assert onnxruntime_forward(small()) is None
+    assert not capsys.readouterr().err
+
+
+@has_onnxruntime
+def test_bad_pictures_and_bad_weights_are_told_as_by_torch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net, files = lite(), save_pictures(tmp_path / "pictures", 30)
+    files[2].write_bytes(b"no picture")
+    files[29].unlink()
+    found = extract(net, files, cache=False, batch=1, threads=1, on_bad="skip")
+    assert found.plan is not None
+    assert "onnxruntime loop@1" in found.plan.reason  # it took part
+    assert (len(found.values), len(found.skipped)) == (28, 2)
+    assert not capsys.readouterr().err
+    for layer in ("stem", "top"):
+        weight = net.params[f"{layer}.weight"].clone()
+        weight[0] = float("nan")  # which neither library's ReLU6 may make a number of
+        broken = net._replace(params={**net.params, f"{layer}.weight": weight})
+        for some in (files[3:5], files[3:29]):
+            with pytest.raises(UserError, match="not numbers"):
+                extract(broken, some, cache=False, batch=1, threads=1)
+
+
+def test_onnxruntime_is_loaded_where_it_may_pay(tmp_path: Path) -> None:
+    save_pictures(tmp_path, 20)
+    code = (
+        "import sys; from classify.test_features import *\n"
+        "files = sorted(Path(sys.argv[1]).glob('*.png'))\n"
+        "extract(lite(), files, cache=False, batch=1, threads=1)\n"
+        "extract(small(), 3 * files, cache=False, batch=1, threads=1)\n"
+        "assert not {'onnx', 'onnxruntime'} & sys.modules.keys()"
+    )
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    env = {**os.environ, "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=300, env=env)
 
 
 # ---- opening ----

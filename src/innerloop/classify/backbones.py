@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +22,10 @@ from innerloop.core.formatting import printable
 from innerloop.core.importing import check_trust
 from innerloop.core.paths import user_path
 from innerloop.core.preprocessing import Preprocessing, check_preprocessing, preprocessing_from
+from innerloop.core.stderr import tell
 from innerloop.core.tensors import read_described, read_tensors, write_described
 from innerloop.core.types import Buffers, Params
-from innerloop.nets.efficientnet_lite import NAMES, folded_efficientnet_lite
+from innerloop.nets.efficientnet_lite import NAMES, folded_efficientnet_lite, onnx_efficientnet_lite
 from innerloop.nets.factory import BACKBONES, backbone_hint, build_backbone
 from innerloop.nets.hugging_face import PREFIX, config_of, is_hugging_face, read_preprocessing
 from innerloop.nets.network import Network
@@ -135,6 +138,40 @@ class Backbone(NamedTuple):
             if numbers is not None:
                 apply(x, torch.tensor(numbers, dtype=dtype, device=device).view(1, -1, 1, 1))
         return x
+
+
+ALIKE = 1e-5
+"""Of their length: how far features by another library may be from those by torch."""
+
+
+def onnxruntime_forward(backbone: Backbone, say: Callable[[str], object] = tell) -> Forward | None:
+    """Features of EfficientNet-Lite by onnxruntime, on the caller's thread; ``say`` is told of a failure."""
+    if backbone.name not in NAMES or not all(map(find_spec, ("onnx", "onnxruntime"))):
+        return None
+    try:
+        runtime = import_module("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = 1, 3  # 3: errors only
+        model = onnx_efficientnet_lite(NAMES.index(backbone.name), backbone.params, backbone.buffers)
+        session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+        def features(x: Tensor) -> Tensor:
+            """Features of standardised pictures."""
+            each = [session.run(None, {"pictures": one.numpy()})[0] for one in x.contiguous().split(1)]
+            return torch.from_numpy(np.concatenate(each))
+
+        height, width, channels = backbone.preprocessing.shape
+        x = torch.rand(1, channels, height, width, generator=torch.Generator().manual_seed(0))
+        with torch.inference_mode():
+            right = backbone.forward()(x)
+            off = float((features(x) - right).norm() / right.norm())
+        if not off <= ALIKE:
+            raise ArithmeticError(f"its features differ by {off:.1g}")
+    except Exception as error:  # of a library that we only wish to be quicker with
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        say(f"torch computes the features, since onnxruntime cannot: {reason}")
+        return None
+    return features
 
 
 def _bytes_of(value: Tensor) -> bytes:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache as once
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from innerloop.classify.backbones import Backbone, Forward, open_backbone
+from innerloop.classify.backbones import Backbone, Forward, onnxruntime_forward, open_backbone
 from innerloop.classify.cache import FeatureFiles, Outcome, digests, features_folder
 from innerloop.classify.inputs import Digest, PictureInput, pictures_in
 from innerloop.core.errors import UserError
@@ -24,7 +24,7 @@ from innerloop.data.folder import OnBad, unreadable
 from innerloop.data.pictures import BadPictureError, Progress, cores, in_threads, prepare, silent
 from innerloop.training.execution.plan import Plan, torch_threads
 
-BATCH = 8  # pictures that a worker takes at a time: maps of more leave the processor's cache
+BATCH = 4  # pictures that a worker takes at a time: maps of more leave the processor's cache
 
 
 class Features(NamedTuple):
@@ -37,6 +37,7 @@ class Features(NamedTuple):
         skipped: pictures that could not be read, with the reason.
         computed: how many were computed now; the others were kept from before, or are there twice.
         seconds: that it took.
+        plan: how they were computed and what was measured; None where nothing was.
     """
 
     values: NDArray[np.float32]
@@ -45,6 +46,7 @@ class Features(NamedTuple):
     skipped: list[tuple[str, str]]
     computed: int
     seconds: float
+    plan: Plan | None = None
 
 
 Done = list[tuple[Digest, NDArray[np.float32] | str]]
@@ -76,7 +78,8 @@ def extract(
             leaves them out.
         progress: told how many of those to be computed are done.
         batch: pictures at a time; memory grows with it.
-        threads: cores to use; all by default. How they are used is measured on the first pictures.
+        threads: cores to use; all by default. How they are used, and for EfficientNet-Lite whether by
+            onnxruntime (where it is installed), is measured on the first pictures.
         device: where the network computes.
 
     Raises:
@@ -100,8 +103,12 @@ def extract(
         plans = plans_for(threads or available_cores())
         # made when it is first needed: all may be kept already
         work = partial(_compute, backbone, once(partial(backbone.forward, device)), device)
-        done = 0
-        for some in run_parts(work, parts, plans):
+        ways = [Way("torch", plan, work) for plan in plans]
+        worth = device == "cpu" and len(parts) > _worth([ways[0]] * 2)  # else onnxruntime is not even loaded
+        if worth and (quick := onnxruntime_forward(backbone)):
+            ways.insert(1, Way("onnxruntime", plans[0], partial(_compute, backbone, lambda: quick, device)))
+        done, used = 0, list[Plan]()
+        for some in run_parts(parts, ways, used.append):
             made = {digest: row for digest, row in some if not isinstance(row, str)}
             if files is not None and made:
                 files.add(list(made), np.stack(list(made.values())))
@@ -109,7 +116,8 @@ def extract(
             done += len(some)
             progress("features", done, len(waiting))
     computed = len([1 for _, digest in waiting if not isinstance(rows[digest], str)])
-    return _gathered(backbone, items, outcomes, rows, on_bad, computed, time.perf_counter() - start)
+    found = _gathered(backbone, items, outcomes, rows, on_bad, computed, time.perf_counter() - start)
+    return found._replace(plan=used[0] if used else None)
 
 
 def _waiting(
@@ -201,34 +209,57 @@ TRIAL = 2  # parts that every worker of a plan gets before the plans are compare
 WORTH = 6  # trials of every plan that must remain, for comparing to pay
 
 
+class Way(NamedTuple, Generic[A, B]):
+    """Whose network, how many workers, and what each of them does with a part."""
+
+    engine: str
+    plan: Plan
+    work: Callable[[A], B]
+
+    @property
+    def workers(self) -> int:
+        """How many."""
+        return self.plan.threads if self.plan.mode == "threads" else 1
+
+
 def plans_for(cores: int) -> list[Plan]:
     """Workers that decode and compute whole parts, one core each; or one that computes with all cores."""
     return [Plan("threads", cores)] * (cores > 1) + [Plan("loop", cores)]
 
 
+def _worth(ways: Sequence[Way[A, B]]) -> int:
+    """Parts that must be there for comparing these to pay."""
+    return WORTH * sum(TRIAL * way.workers for way in ways)
+
+
 def run_parts(
-    work: Callable[[A], B],
     parts: Sequence[A],
-    plans: Sequence[Plan],
+    ways: Sequence[Way[A, B]],
+    say: Callable[[Plan], object] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[B]:
-    """``work`` over ``parts``, results in order: first by every plan in turn, then by the fastest."""
+    """Results in order: by every way in turn, of those that can be compared, then by the fastest.
+
+    ``say`` is told the plan of most parts, whose reason has what was measured.
+    """
     rest = iter(parts)
-    best = plans[0]
-    if len(plans) > 1 and len(parts) > WORTH * sum(TRIAL * plan.threads for plan in plans):
-        yield from _carried_out(work, list(islice(rest, best.threads)), best)  # what a first call prepares
-        speeds: dict[Plan, float] = {}
-        for plan in plans:
-            some = list(islice(rest, TRIAL * plan.threads))
-            start = clock()
-            done = list(_carried_out(work, some, plan))
-            speeds[plan] = len(some) / (clock() - start)
-            yield from done
-        best = max(plans, key=lambda plan: speeds[plan])
-    yield from _carried_out(work, rest, best)
+    ways = [way for i, way in enumerate(ways) if i == 0 or len(parts) > _worth(ways[: i + 1])]
+    paces: list[float] = []
+    for way in ways if len(ways) > 1 else ():
+        yield from _carried_out(way, islice(rest, way.workers))  # what a first call prepares
+        some = list(islice(rest, TRIAL * way.workers))
+        start = clock()
+        done = list(_carried_out(way, some))
+        paces.append((clock() - start) / len(some))
+        yield from done
+    best = ways[paces.index(min(paces)) if paces else 0]
+    told = [f"{way.engine} {way.plan.label} {1e3 * ms:.1f} ms" for way, ms in zip(ways, paces, strict=False)]
+    if parts:
+        reason = f"fastest of those measured: {', '.join(told)} a part" if told else "too few to compare"
+        say(best.plan._replace(reason=f"{best.engine}: {reason}"))
+    yield from _carried_out(best, rest)
 
 
-def _carried_out(work: Callable[[A], B], parts: Iterator[A] | Sequence[A], plan: Plan) -> Iterator[B]:
-    workers = plan.threads if plan.mode == "threads" else 1
-    with torch_threads(plan):
-        yield from in_threads(work, parts, workers)
+def _carried_out(way: Way[A, B], parts: Iterable[A]) -> Iterator[B]:
+    with torch_threads(way.plan):
+        yield from in_threads(way.work, parts, way.workers)

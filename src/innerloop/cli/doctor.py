@@ -22,6 +22,7 @@ EXTRAS = {
     "wandb": ("wandb",),
     "optuna": ("optuna",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "fast": ("onnx", "onnxruntime"),
     "peers": ("higher", "torchopt"),
     "cluster": ("distributed", "dask_jobqueue"),
     "timm": ("timm",),

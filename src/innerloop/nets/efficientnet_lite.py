@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial, reduce
+from importlib import import_module
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -212,14 +215,20 @@ class FoldedLayer(NamedTuple):
     padding: int
     groups: int
     active: bool
+    packed: Tensor | None  # the weight as oneDNN lays it out, to compute convolution and ReLU6 in one pass
 
     def __call__(self, x: Tensor) -> Tensor:
         """The convolution, ReLU6 written over its result."""
+        if self.packed is not None and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            then = ("hardtanh", [0.0, 6.0], "") if self.active else ("none", [], "")
+            how = ([self.padding] * 2, [self.stride] * 2, [1, 1], self.groups)
+            fused: Tensor = torch.ops.mkldnn._convolution_pointwise(x, self.packed, self.bias, *how, *then)
+            return fused
         y = F.conv2d(x, self.weight, self.bias, self.stride, self.padding, 1, self.groups)
         return F.hardtanh_(y, 0.0, 6.0) if self.active else y
 
 
-def fold(layer: ConvLayer, params: Params, buffers: Buffers) -> FoldedLayer:
+def fold(layer: ConvLayer, params: Params, buffers: Buffers, fused: bool = False) -> FoldedLayer:
     """One layer, turned by 180°; computed in float64, kept in the type of its weights."""
     name = layer.name
     weight, scale, shift = (params[f"{name}.{leaf}"] for leaf in ("weight", "norm.weight", "norm.bias"))
@@ -227,14 +236,11 @@ def fold(layer: ConvLayer, params: Params, buffers: Buffers) -> FoldedLayer:
     gain = scale.double() * (var.double() + EPS).rsqrt()
     kernel = (weight.double() * gain[:, None, None, None]).flip((2, 3)).to(weight.dtype)
     bias = (shift.double() - mean.double() * gain).to(weight.dtype)
-    return FoldedLayer(
-        kernel.contiguous(memory_format=torch.channels_last),
-        bias,
-        layer.stride,
-        layer.shape[-1] // 2,
-        layer.groups,
-        layer.active,
-    )
+    kernel, padding, packed = kernel.contiguous(memory_format=torch.channels_last), layer.shape[-1] // 2, None
+    if fused:
+        how = ([padding] * 2, [layer.stride] * 2, [1, 1], layer.groups)
+        packed = torch.ops.mkldnn._reorder_convolution_weight(kernel, *how)
+    return FoldedLayer(kernel, bias, layer.stride, padding, layer.groups, layer.active, packed)
 
 
 def folded_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> Features:
@@ -243,10 +249,14 @@ def folded_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> 
         raise UserError("only stored statistics can be folded: use the norm policy 'running'.")
     blocks = blocks_of(version)
     stem, top = stem_and_top(params["stem.weight"].shape[1], blocks)
-    first, last = fold(stem, params, buffers), fold(top, params, buffers)
-    inner = [
-        (block.residual, [fold(layer, params, buffers) for layer in layers_of(block)]) for block in blocks
-    ]
+    # a fused ReLU6 makes numbers of NaN: weights that are damaged must be seen in the features
+    fused = torch.backends.mkldnn.is_available() and all(
+        value.device.type == "cpu" and value.dtype == torch.float32 and bool(value.isfinite().all())
+        for value in (*params.values(), *buffers.values())
+    )
+    folded = partial(fold, params=params, buffers=buffers, fused=fused)
+    first, last = folded(stem), folded(top)
+    inner = [(block.residual, [folded(layer) for layer in layers_of(block)]) for block in blocks]
 
     def features(x: Tensor) -> Tensor:
         """Features ``(n, 1280)`` of standardised pictures."""
@@ -259,3 +269,40 @@ def folded_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> 
         return last(x).mean((2, 3))
 
     return features
+
+
+def onnx_efficientnet_lite(version: int, params: Params, buffers: Buffers) -> bytes:
+    """The same as a file of ONNX: ``pictures`` (n, C, H, W) of any size → ``features`` (n, 1280)."""
+    onnx = import_module("onnx")
+    make, single = onnx.helper, onnx.TensorProto.FLOAT
+    limits = {"zero": np.float32(0), "six": np.float32(6)}
+    nodes, tensors = [], [onnx.numpy_helper.from_array(v, name) for name, v in limits.items()]
+    blocks = blocks_of(version)
+    stem, top = stem_and_top(params["stem.weight"].shape[1], blocks)
+
+    def through(x: str, layer: ConvLayer) -> str:
+        """One layer more; its padding is TensorFlow's, so that nothing need be turned."""
+        folded, name = fold(layer, params, buffers), layer.name
+        for leaf, value in (("weight", folded.weight.flip((2, 3))), ("bias", folded.bias)):
+            tensors.append(onnx.numpy_helper.from_array(value.contiguous().numpy(), f"{name}.{leaf}"))
+        inputs, how = [x, f"{name}.weight", f"{name}.bias"], {"strides": [layer.stride] * 2}
+        nodes.append(make.make_node("Conv", inputs, [name], auto_pad="SAME_UPPER", group=layer.groups, **how))
+        if not layer.active:
+            return name
+        nodes.append(make.make_node("Clip", [name, *limits], [f"{name}.relu6"]))
+        return f"{name}.relu6"
+
+    x = through("pictures", stem)
+    for block in blocks:
+        y = reduce(through, layers_of(block), x)
+        if block.residual:
+            nodes.append(make.make_node("Add", [x, y], [block.name]))
+        x = block.name if block.residual else y
+    nodes.append(make.make_node("GlobalAveragePool", [through(x, top)], ["means"]))
+    nodes.append(make.make_node("Flatten", ["means"], ["features"]))
+    shapes = {"pictures": ["n", stem.shape[1], "height", "width"], "features": ["n", TOP]}
+    ends = [[make.make_tensor_value_info(name, single, shape)] for name, shape in shapes.items()]
+    graph = make.make_graph(nodes, f"efficientnet-lite{version}", *ends, tensors)
+    opsets = [make.make_opsetid("", 17)]  # of 2022, like the version of the format: whoever is here reads it
+    written: bytes = make.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return written

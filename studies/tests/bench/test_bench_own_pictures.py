@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from innerloop.nets import apply, efficientnet_lite
 from innerloop.testing.closeness import CHAINED, SOLVED_ROUGHLY, assert_close
-from innerloop_studies.bench import harness, own_pictures
+from innerloop_studies.bench import harness, onnx_peers, own_pictures
 from innerloop_studies.bench.own_pictures_script import with_weights
 
 
@@ -43,13 +44,43 @@ def test_real_photographs_are_taken_where_they_are(
         assert all(file.read_bytes()[:2] == b"\xff\xd8" for file in files)
 
 
-@pytest.mark.slow  # four processes with torch to import
+@pytest.mark.skipif(not find_spec("onnxruntime"), reason="pip install 'innerloop[fast]'")
+def test_peers_compute_the_same_from_files_and_from_what_is_prepared(tmp_path: Path) -> None:
+    with own_pictures.picture_files(5) as (files, _):
+        written = own_pictures.write_for_peers(files, "drawn", str(tmp_path))
+        base = {"files": [str(file) for file in files], "weights": "drawn", "threads": 2}
+        rows = {
+            f"{side}, {sorted(given)}": own_pictures.build({**base, **given, "side": side})()
+            for side, given in (("script", {}), ("torch", written), ("onnxruntime", written))
+        }
+        for sessions in (1, 2):
+            for given in (written, {"model": written["model"]}):
+                spec = {**base, **given, "side": "onnxruntime", "sessions": sessions}
+                rows[f"{sessions}, {sorted(given)}"] = onnx_peers.build(spec)()
+    off = harness.disagreement(rows, "script, []", own_pictures.ALIKE, "features")
+    assert len(rows) == 7
+    assert off > 0  # they are not one library
+
+
+def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(own_pictures, "find_spec", lambda _: None)
+    monkeypatch.setattr(own_pictures.environments, "_place", lambda _: Path("nowhere"))
+    assert own_pictures.peer_sides({}, told.append) == []
+    assert "openvino is not installed and left out" in told[0]
+
+
+@pytest.mark.slow  # processes with torch to import
+@pytest.mark.skipif(not find_spec("onnxruntime"), reason="pip install 'innerloop[fast]'")
 def test_it_runs_and_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_pictures.harness, "machine", lambda: {"cores": 1})
     few = {"pictures": 25 * 7, "episodes": 6, "looped": 3, "shots": 1, "queries": 2}
     report = own_pictures.run(quick=True, say=lambda _: None, sizes=few)
-    first, again, episodes, *command = report["cases"]
+    first, again, libraries, by_torch, by_onnxruntime, episodes, *command = report["cases"]
     assert (first["peer"], again["peer"], episodes["peer"]) == ("script", "ours, first time", "scikit-learn")
+    for row in (libraries, by_torch, by_onnxruntime):
+        assert row["peer"].partition("@")[0] in ("onnxruntime", "openvino")
+        assert row["at_least"] == 1.0
     assert all(row["ratio"] > 0 for row in report["cases"])
     assert "ms a picture" in first["notes"]
     assert "that of the loop differs by" in episodes["notes"]

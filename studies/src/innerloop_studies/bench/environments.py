@@ -20,7 +20,7 @@ from innerloop.core.paths import user_cache
 REQUIRED = {
     "jax": ["jax>=0.7", "numpy"],
     "neural-tangents": ["neural-tangents==0.6.5", "jax==0.4.30", "jaxlib==0.4.30", "numpy<2", "scipy<1.13"],
-    "openvino": ["openvino>=2025", "numpy"],
+    "openvino": ["openvino>=2025", "numpy", "pillow"],
 }
 """What each needs. neural-tangents works with the JAX of its last release, and no later one."""
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
+
+from innerloop_studies.bench.onnx_peers import load
 
 BATCH = 32
 
@@ -98,17 +99,6 @@ def with_weights(tensors: Mapping[str, Tensor]) -> LiteModule:
             for mine, given in zip(theirs[leaf], values, strict=True):
                 mine.copy_(given)
     return module.eval()
-
-
-def load(path: Path, side: int = 224) -> np.ndarray[Any, Any]:
-    """A picture as the weights want it: the middle 7/8 of its shorter side, resized."""
-    with Image.open(path, formats=["JPEG", "PNG"]) as file:
-        picture = file.convert("RGB")
-    size = int(side / (side + 32) * min(picture.size))
-    left, top = (picture.width - size + 1) // 2, (picture.height - size + 1) // 2
-    box = (left, top, left + size, top + size)
-    picture = picture.crop(box).resize((side, side), Image.Resampling.BICUBIC)
-    return (np.asarray(picture, np.float32).transpose(2, 0, 1) - 127) / 128
 
 
 def script(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> Callable[[], np.ndarray[Any, Any]]:

@@ -53,7 +53,8 @@ def test_a_few_kills_of_evaluation_and_conversion(tmp_path: Path) -> None:
 @pytest.mark.parametrize("signal", ["KILL", "TERM"])
 def test_kills_of_every_kind(signal: str, tmp_path: Path) -> None:
     found = endurance(tmp_path, "kills", "--each", "10", "--seed", "1", "--signal", signal)
-    assert {row["kind"] for row in found} == {"training", "evaluation", "data conversion", "sweep", "search"}
+    kinds = {"training", "evaluation", "data conversion", "sweep", "search", "feature extraction"}
+    assert {row["kind"] for row in found} == kinds
     assert all(row["kills"] >= 10 and row["problems"] == [] for row in found)
 
 

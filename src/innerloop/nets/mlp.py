@@ -97,7 +97,7 @@ def mlp(
         return layer(params, last, features)
 
     names = (f"layer{last}.weight", f"layer{last}.bias") if has_bias else (f"layer{last}.weight",)
-    return Network(init, features, head, names, "none")
+    return Network(init, features, head, names, "none", layered=True)
 
 
 def _widths(hidden: Sequence[int] | int) -> list[int]:

@@ -36,10 +36,11 @@ def _holding(x: Tensor) -> list[Tensor]:
     return [x]
 
 
-def _linear(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _linear(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
     """``F.linear``."""
     given = bound(("input", "weight", "bias"), args, kwargs)
-    return _affine(r, func, args, kwargs, given["input"], given["weight"], given.get("bias"))
+    given = (given["input"], given["weight"], given.get("bias"))
+    return _affine(r, fast_layers.linear, given, {}, *given)
 
 
 def _matmul(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:

@@ -169,13 +169,21 @@ def _by_phases(conv: ConvolutionCall, x: Tensor, d: Tensor) -> Tensor:
     return by_phase.view(n, channels, q * q, -1).sum(2).flatten(1)
 
 
-def gram(f: Factor, split: int | None = None) -> Tensor:
-    """This layer's part of Θ, ``(R, n, R, m)``: of all samples, or of the first ``split`` and the others."""
+def gram(
+    f: Factor, split: int | None = None, number: int = 0, known: dict[int, Tensor] | None = None
+) -> Tensor:
+    """This layer's part of Θ, ``(R, n, R, m)``: of all samples, or of the first ``split`` and the others.
+
+    ``known`` keeps inputs' Grams by layer for the next backward pass, where they are no larger than inputs.
+    """
     a, b = (f, f) if split is None else (_part(f, slice(split)), _part(f, slice(split, None)))
     if a.inputs is None:
         return _product(a.grads, b.grads)
     if a.conv is None and a.grads.shape[2] == 1:
-        return _single_place(a, b)
+        inputs = _of_inputs(a, b) if known is None or number not in known else known[number]
+        if known is not None and inputs.shape[1] <= a.inputs.shape[2]:
+            known[number] = inputs
+        return _product(a.grads[:, :, 0], b.grads[:, :, 0]).mul_(inputs[:, None])
     return (_by_places if places_pay(a, b) else _by_gradients)(a, b) * f.weight**2
 
 
@@ -187,14 +195,13 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return times_transposed(a.flatten(0, 1), b.flatten(0, 1)).view(*a.shape[:2], *b.shape[:2])
 
 
-def _single_place(a: Factor, b: Factor) -> Tensor:
-    """One Gram of the inputs, one of the derivatives: Θ = (σ² A Aᵀ + σ_b²) ∘ D Dᵀ."""
+def _of_inputs(a: Factor, b: Factor) -> Tensor:
+    """The first Gram of Θ = (σ² A Aᵀ + σ_b²) ∘ D Dᵀ, for one place."""
     assert a.inputs is not None
     assert b.inputs is not None
     inputs = times_transposed(a.inputs[:, 0], b.inputs[:, 0])
     inputs = inputs.mul_(a.weight**2) if a.weight != 1 else inputs
-    inputs = inputs.add_(a.bias**2) if a.bias is not None else inputs
-    return _product(a.grads[:, :, 0], b.grads[:, :, 0]).mul_(inputs[:, None])
+    return inputs.add_(a.bias**2) if a.bias is not None else inputs
 
 
 def places_pay(a: Factor, b: Factor) -> bool:

@@ -12,7 +12,7 @@ cheaper to form the gradients of this one layer; the operations of both ways are
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,9 @@ from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
 WORK_BYTES = 2**24  # about the size of a temporary: larger ones leave the cache
 
-_ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkl.is_available() else None
+_ONEDNN: Any = (
+    getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkl.is_available() else None
+)
 _ONEDNN_FROM = 2**21  # multiplications; below, the call itself counts
 
 _WEIGHT = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
@@ -35,10 +37,7 @@ def onednn_pays(a: Tensor, b: Tensor) -> bool:
 
 def times_transposed(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """``a bᵀ + bias`` of matrices, outside of autograd."""
-    if onednn_pays(a, b):
-        assert _ONEDNN is not None
-        return _ONEDNN(a, b, bias, "none", [], "")
-    return F.linear(a, b, bias)
+    return _ONEDNN(a, b, bias, "none", [], "") if onednn_pays(a, b) else F.linear(a, b, bias)
 
 
 class ConvolutionCall(NamedTuple):

@@ -39,8 +39,8 @@ def _holding(x: Tensor) -> list[Tensor]:
 def _linear(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
     """``F.linear``."""
     given = bound(("input", "weight", "bias"), args, kwargs)
-    given = (given["input"], given["weight"], given.get("bias"))
-    return _affine(r, fast_layers.linear, given, {}, *given)
+    call = given["input"], given["weight"], given.get("bias")
+    return _affine(r, fast_layers.linear, call, {}, *call)
 
 
 def _matmul(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:

@@ -304,8 +304,9 @@ def test_memory_is_respected(method: str) -> None:
     assert grown(allowed * 2**20) < 1.2 * allowed
 
 
+@pytest.mark.parametrize("output", ["sum", "trace"])
 @pytest.mark.parametrize("method", ["jacobian", "products", "layerwise"])
-def test_nothing_is_held_afterwards(method: str) -> None:
+def test_nothing_is_held_afterwards(method: str, output: str) -> None:
     network, params, buffers, x, _ = problem("mlp")
     seen: list[weakref.ref[Tensor]] = []
 
@@ -316,7 +317,7 @@ def test_nothing_is_held_afterwards(method: str) -> None:
         return kept, changed
 
     watched = network._replace(features=features)
-    empirical_ntk(watched, params, x, buffers=buffers, method=method)  # type: ignore[arg-type]
+    empirical_ntk(watched, params, x, buffers=buffers, method=method, output=output)  # type: ignore[arg-type]
     assert seen
     assert all(ref() is None for ref in seen)
 

@@ -17,8 +17,10 @@ from innerloop.kernels.empirical.factors import ConvolutionCall
 from innerloop.kernels.empirical.fast_layers import convolve, thinned
 from innerloop.kernels.empirical.kernel import empirical_ntk
 from innerloop.nets.cells import all_choices, cell_network
-from innerloop.nets.network import apply
-from innerloop.testing.closeness import CHAINED, assert_close
+from innerloop.nets.convolutional import conv4
+from innerloop.nets.mlp import mlp
+from innerloop.nets.network import apply, with_last_layer
+from innerloop.testing.closeness import CHAINED, SINGLE_CHAINED, assert_close
 from oracles.ntk_loop import ntk, reduced
 
 DOUBLE = torch.float64
@@ -63,6 +65,21 @@ def test_convolutions_and_their_derivatives_are_torchs(name: str) -> None:
         rows.append(torch.autograd.grad(F.conv2d(sample[None], leaf, bias, *call[1:]), leaf, back[None])[0])
     ours = factors._conv_gradients(left, fewer.detach(), d)
     assert_close(ours, torch.stack(rows).flatten(1))
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_products_of_onednn_are_torchs(strided: bool) -> None:
+    x, weight, bias, d = drawn(200, 2, 96), drawn(2, 128, 96, seed=1)[0], drawn(128, seed=2), drawn(200, 128)
+    x = x[:, 1] if strided else x[:, 1].contiguous()
+    weight = weight.T.contiguous().T if strided else weight
+    leaf = x.float().requires_grad_()
+    assert factors.onednn_pays(leaf, weight.float())
+    assert not factors.onednn_pays(x, weight)  # float64 stays with MKL
+    assert not factors.onednn_pays(leaf[:2], weight.float())
+    y = pooling.linear(leaf, weight.float(), bias.float())
+    exact = SINGLE_CHAINED, 0.0
+    assert_close(y.detach().double(), F.linear(x, weight, bias), exact)
+    assert_close(torch.autograd.grad(y, leaf, d.float())[0].double(), d @ weight, exact)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +224,60 @@ def test_samples_of_layered_networks_do_not_mix() -> None:
         both, alone = (apply(network, params, buffers, part)[0] for part in (x, x[1:2]))
         assert_close(both[1:2], alone)
     assert not cell_network(3, 8, 2, cells=2, channels=4).layered
+    assert not conv4(3, 16, 2).layered
+
+
+LAYERED = {
+    "mlp": (lambda: mlp(4, [16, 5], 3, "erf", "ntk", bias_var=0.1), (4,)),
+    "conv4 group": (lambda: conv4(2, 16, 3, filters=4, norm="group"), (2, 16, 16)),
+    "conv4 none": (lambda: conv4(2, 16, 3, filters=4, norm="none", pooling="stride"), (2, 16, 16)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERED)
+def test_layered_networks_keep_their_promise(name: str) -> None:
+    make, shape = LAYERED[name]
+    network = make()
+    assert network.layered
+    params, x = (
+        {n: p.double() for n, p in network.init(torch.Generator().manual_seed(0))[0].items()},
+        drawn(3, *shape),
+    )
+    both, alone = (apply(network, params, {}, part)[0] for part in (x, x[1:2]))
+    assert_close(both[1:2], alone)
+    checked = network._replace(layered=False)
+    for output in ("sum", "trace", "full"):
+        theta = empirical_ntk(network, params, x, method="layerwise", output=output)
+        assert_close(theta, empirical_ntk(checked, params, x, method="layerwise", output=output))
+        assert_close(
+            theta, empirical_ntk(network, params, x, method="jacobian", output=output), (CHAINED, 0.0)
+        )
+
+
+def test_cosines_promise_nothing() -> None:
+    """Their matrix is not used as it is, though its shape is that of a linear layer's."""
+    plain, x = mlp(3, [5], 2, bias=False), drawn(4, 3)
+    params = {n: p.double() for n, p in plain.init(torch.Generator().manual_seed(0))[0].items()}
+    for network in (plain, with_last_layer(plain, "cosine")):
+        theta = empirical_ntk(network, params, x)
+        assert_close(theta, empirical_ntk(network, params, x, method="jacobian"), (CHAINED, 0.0))
+
+
+@pytest.mark.parametrize("samples", [4, 20])  # fewer and more than what enters the widest layer
+@pytest.mark.parametrize("others", [None, 3])
+def test_the_mean_over_outputs_takes_one_forward_pass(samples: int, others: int | None) -> None:
+    network, counted = mlp(4, [7, 6], 3), []
+    params = {n: p.double() for n, p in network.init(torch.Generator().manual_seed(0))[0].items()}
+    real = network.features
+    watched = network._replace(features=lambda *args: (counted.append(len(args[2])), real(*args))[1])
+    x, y = drawn(samples, 4), None if others is None else drawn(others, 4, seed=1)
+    theta = empirical_ntk(watched, params, x, y, output="trace")
+    assert counted[-1] == samples + (others or 0)
+    assert counted[:-1] in ([], [2])  # a rehearsal, if the same layers were not met before
+    pairs = empirical_ntk(network, params, x, y, output="full", method="jacobian")
+    assert_close(theta, pairs.diagonal(dim1=2, dim2=3).mean(2), (CHAINED, 0.0))
+    single = empirical_ntk(watched, params, x, y, output="trace", memory=5000)
+    assert_close(single, theta)
 
 
 def test_faster_functions_are_those_of_the_table() -> None:

@@ -196,7 +196,8 @@ def conv4(
         given = [buffers[name] for name in kept]
         return native.descend(blocks, descent, x, y, given, params, [*BLOCK_NAMES, *HEAD_NAMES])
 
-    return Network(init, features, apply_linear_head, HEAD_NAMES, norm, descend=descend)
+    layered = norm in ("group", "none")
+    return Network(init, features, apply_linear_head, HEAD_NAMES, norm, layered, descend=descend)
 
 
 HEAD_NAMES = ("head.weight", "head.bias")

@@ -104,7 +104,7 @@ def mlp(
 
     names = (f"layer{last}.weight", f"layer{last}.bias") if has_bias else (f"layer{last}.weight",)
     if ntk or not has_bias or activation not in SLOPES:
-        return Network(init, features, head, names, "none")
+        return Network(init, features, head, names, "none", layered=True)
     every = [f"layer{i}.{name}" for i in range(last + 1) for name in ("weight", "bias")]
 
     def descend(
@@ -117,7 +117,7 @@ def mlp(
             return None
         return native.descend(descent, sizes, SLOPES[activation], x, y, select(params, every))
 
-    return Network(init, features, head, names, "none", descend=descend)
+    return Network(init, features, head, names, "none", layered=True, descend=descend)
 
 
 def _widths(hidden: Sequence[int] | int) -> list[int]:

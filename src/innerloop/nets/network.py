@@ -154,4 +154,4 @@ def _cosine(network: Network, scale: float) -> Network:
         """Scaled cosines of the features with the rows of the weights."""
         return scale * F.linear(F.normalize(z, dim=-1), F.normalize(params[kept[0]], dim=-1))
 
-    return network._replace(init=init, head=head, head_names=kept)
+    return network._replace(init=init, head=head, head_names=kept, layered=False)

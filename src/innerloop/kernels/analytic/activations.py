@@ -12,57 +12,40 @@ from innerloop.core.errors import UserError, did_you_mean
 from innerloop.kernels.analytic.state import Layer, State, over_pairs, same_pairs, variances
 
 
-class _Arc0(torch.autograd.Function):
-    r"""``1 - arccos(c)/π``. Its slope is infinite at c = ±1, where zero is given (see :func:`relu`)."""
+class _Arcs(torch.autograd.Function):
+    r"""``(sin θ + (π - θ) cos θ)/π`` and its derivative in c = cos θ, ``1 - θ/π``, by one arccosine.
+
+    The slope of the second is infinite at c = ±1, where zero is given (see :func:`relu`).
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(c: Tensor) -> Tensor:
-        """``1 − arccos(c)/π``."""
-        return 1 - torch.acos(c.clamp(-1, 1)) / math.pi
+    def forward(c: Tensor) -> tuple[Tensor, Tensor]:
+        """``√(1 − c²)/π + (1 − arccos(c)/π) c`` and ``1 − arccos(c)/π``."""
+        c = c.clamp(-1, 1)
+        slope = torch.acos(c).div_(-math.pi).add_(1)
+        return torch.addcmul((1 - c).mul_(1 + c).sqrt_().div_(math.pi), slope, c), slope
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
-        """Keeps the cosine."""
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        """Keeps the cosine and the derivative."""
+        ctx.save_for_backward(*inputs, output[1])
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        """``1/(π√(1 − c²))``, and 0 at the ends, where that is infinite."""
-        (c,) = ctx.saved_tensors
+    def backward(ctx: Any, g1: Tensor, g0: Tensor) -> Tensor:
+        """``1 − arccos(c)/π``, and ``1/(π√(1 − c²))``, which is 0 at the ends."""
+        c, slope = ctx.saved_tensors
         square = (1 - c) * (1 + c)
         inside = square > 0
-        return torch.where(inside, g / (math.pi * torch.where(inside, square, 1).sqrt()), 0)
+        return g1 * slope + torch.where(inside, g0 / (math.pi * torch.where(inside, square, 1).sqrt()), 0)
 
 
-class _Arc1(torch.autograd.Function):
-    r"""``(sin θ + (π - θ) cos θ)/π``; its derivative in cos θ is :class:`_Arc0`, without cancellation."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(c: Tensor) -> Tensor:
-        """``√(1 − c²)/π + (1 − arccos(c)/π) c``."""
-        c = c.clamp(-1, 1)
-        return ((1 - c) * (1 + c)).sqrt() / math.pi + (1 - torch.acos(c) / math.pi) * c
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
-        """Keeps the cosine."""
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        """``1 − arccos(c)/π``."""
-        (c,) = ctx.saved_tensors
-        return g * _Arc0.apply(c)
-
-
-def _root(v: Tensor) -> Tensor:
-    """Square root with slope zero, not infinity, at zero (a blank picture without biases)."""
+def _roots(v: Tensor) -> tuple[Tensor, Tensor]:
+    """Square root and its inverse, both zero with slope zero at zero (a blank picture without biases)."""
     positive = v > 0
-    return torch.where(positive, torch.where(positive, v, 1).sqrt(), 0)
+    root = torch.where(positive, v, 1).sqrt()
+    return torch.where(positive, root, 0), torch.where(positive, 1 / root, 0)
 
 
 def leaky_relu(slope: float) -> Layer:
@@ -75,12 +58,15 @@ def leaky_relu(slope: float) -> Layer:
     def apply(state: State) -> State:
         """Both kernels after the activation."""
         v1, v2 = variances(state)
-        a, b = over_pairs(_root(v1), _root(v2), state.nngp)
-        norm = a * b
-        cosine = torch.where(same_pairs(state), 1.0, state.nngp / torch.where(norm > 0, norm, 1.0))
         rest = 0.5 * (1 - slope) ** 2
-        nngp = rest * norm * _Arc1.apply(cosine) + (slope * state.nngp if slope else 0)
-        ntk = state.ntk * (rest * _Arc0.apply(cosine) + slope)
+        (root1, inverse1), (root2, inverse2) = _roots(v1), _roots(v2)
+        a, b = over_pairs(inverse1, inverse2, state.nngp)
+        cosine = torch.where(same_pairs(state), 1.0, state.nngp * a * b)
+        arc1, arc0 = _Arcs.apply(cosine)
+        a, b = over_pairs(rest * root1, root2, state.nngp)
+        nngp, ntk = arc1 * a * b, state.ntk * arc0 * rest
+        if slope:
+            nngp, ntk = nngp + slope * state.nngp, ntk + slope * state.ntk
         scale = rest + slope
         return State(nngp, ntk, v1 * scale, v2 * scale, state.same)
 

@@ -42,9 +42,9 @@ def dense(weight_var: float = 2.0, bias_var: float = 0.0) -> Layer:
 
 def _with_weights(summed: State, state: State, weight_var: float, bias_var: float) -> State:
     """``summed`` are the sums over a layer's receptive field, which is a single place if it is dense."""
-    nngp = weight_var * summed.nngp + bias_var
+    nngp = weight_var * summed.nngp + bias_var if bias_var else weight_var * summed.nngp
     v1, v2 = (None if v is None else weight_var * v + bias_var for v in (summed.var1, summed.var2))
-    return State(nngp, nngp + weight_var * summed.ntk, v1, v2, state.same)
+    return State(nngp, torch.add(nngp, summed.ntk, alpha=weight_var), v1, v2, state.same)
 
 
 def residual(*branch: Layer) -> Layer:

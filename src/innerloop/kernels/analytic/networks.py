@@ -35,7 +35,7 @@ from innerloop.kernels.analytic.state import Layer, Pixels, initial_state
 from innerloop.kernels.types import KernelFunction, Kernels, Progress
 from innerloop.nets.residual import RESIDUAL, check_network, check_norm
 
-BLOCK_BYTES = 2**24
+BLOCK_BYTES = 2**20
 """About the size of one tensor of a block if ``block`` is not given: it should stay in the cache."""
 
 

@@ -8,7 +8,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from innerloop.kernels.empirical.factors import ConvolutionCall
+from innerloop.kernels.empirical.factors import ConvolutionCall, onednn_pays, times_transposed
+
+
+class _Linear(torch.autograd.Function):
+    """A linear layer as a product of oneDNN; derivatives by its input only."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """``x Wᵀ + b``."""
+        ctx.save_for_backward(weight)
+        return times_transposed(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        """The derivative by the input."""
+        return times_transposed(g, ctx.saved_tensors[0].mT), None, None
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The layer of ``x``, through which derivatives by ``x`` flow, and by nothing else."""
+    by_onednn = x.ndim == 2 and onednn_pays(x, weight)
+    return _Linear.apply(x, weight, bias) if by_onednn else F.linear(x, weight, bias)
 
 
 class _Depthwise(torch.autograd.Function):

@@ -36,10 +36,11 @@ def _holding(x: Tensor) -> list[Tensor]:
     return [x]
 
 
-def _linear(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
+def _linear(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
     """``F.linear``."""
     given = bound(("input", "weight", "bias"), args, kwargs)
-    return _affine(r, func, args, kwargs, given["input"], given["weight"], given.get("bias"))
+    call = given["input"], given["weight"], given.get("bias")
+    return _affine(r, fast_layers.linear, call, {}, *call)
 
 
 def _matmul(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:
@@ -58,7 +59,7 @@ def _affine(
     if x.ndim < 2 or x.shape[0] != r.samples:
         return None
     number, held = r.use(w, b), _holding(x)
-    return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, None, held.pop(), g))
+    return r.watch(func(*args, **kwargs), lambda g: r.emit_layer(number, w, b, None, r.take(held), g))
 
 
 def _convolution(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
@@ -88,7 +89,7 @@ def _convolution(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Ten
     x, call = fast_layers.thinned(x, call)
     number, held = r.use(w, b), _holding(x)
     out = fast_layers.convolve(x, weight, bias, call)
-    return r.watch(out, lambda g: r.emit_layer(number, w, b, call, held.pop(), g))
+    return r.watch(out, lambda g: r.emit_layer(number, w, b, call, r.take(held), g))
 
 
 def _group_norm(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tensor | None:  # noqa: ARG001
@@ -148,7 +149,7 @@ def _layer_norm(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tens
 
     def then(g: Tensor) -> None:
         """Emits the gradients of scale and shift."""
-        values = held.pop()
+        values = r.take(held)
         if w is not None and r.counts(w):
             r.emit_vector(number, w, total(g * F.layer_norm(values, shape, eps=eps)))
         if b is not None and r.counts(b):
@@ -181,7 +182,8 @@ def _entrywise(r: LayerRecorder, func: Any, args: Args, kwargs: Kwargs) -> Tenso
     def then(g: Tensor) -> None:
         """Emits the gradients of the terms' parameters."""
         for i, (shape, tag, _) in enumerate(mine):
-            factor, held[i] = held[i], None
+            factor = held[i]
+            held[i] = factor if r.again else None
             if r.counts(tag):
                 r.emit_vector(number + i, tag, _reduced(g if factor is None else g * factor, shape))
 

@@ -2,12 +2,13 @@ r"""The empirical tangent kernel layer by layer: :math:`\Theta = \sum_l \Theta_l
 
 One forward and one backward pass; the weights' gradients are not computed. When the backward pass comes by a
 layer, the layer's part is made from what entered it and the derivative that comes back
-(:mod:`innerloop.kernels.empirical.factors`), and both are freed. Several outputs are several copies of the
-samples in one pass.
+(:mod:`innerloop.kernels.empirical.factors`), and both are freed. Every pair of several outputs needs several
+copies of the samples in one pass; the mean over outputs takes one backward pass after the other.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -42,20 +43,24 @@ def record(
     emit: Emit,
     left: frozenset[str] = frozenset(),
     rehearsal: bool = False,
+    in_turn: bool = False,
 ) -> frozenset[str]:
-    """One forward and one backward pass; factors are emitted on the way back."""
-    recorder = LayerRecorder(t.params, len(x) * len(rows), len(rows), emit, HANDLERS, FASTER, rehearsal)
+    """One forward and one backward pass, or one per row; factors are emitted on the way back."""
+    turns = rows[:, None] if in_turn else rows[None]
+    copied = turns.shape[1]
+    recorder = LayerRecorder(t.params, len(x) * copied, copied, emit, HANDLERS, FASTER, rehearsal)
     recorder.left |= left
     with torch.enable_grad():
-        copies = recorder.watch_input(x.repeat(len(rows), *[1] * (x.ndim - 1)) if len(rows) > 1 else x)
+        copies = recorder.watch_input(x.repeat(copied, *[1] * (x.ndim - 1)) if copied > 1 else x)
         with untransformed(), recorder:
             outputs = t.forward(recorder.params, copies)
         recorder.shared_results.forget()
         if rehearsal:
             recorder.rehearse()
         elif outputs.requires_grad:
-            weights = rows.repeat_interleave(len(x), 0)
-            torch.autograd.grad(outputs, recorder.anchor, weights, allow_unused=True)
+            for left_over, some in zip(reversed(range(len(turns))), turns, strict=True):
+                weights, recorder.again = some.repeat_interleave(len(x), 0), left_over > 0
+                torch.autograd.grad(outputs, recorder.anchor, weights, recorder.again, allow_unused=True)
     recorder.forget()
     return frozenset(recorder.shared() | set(t.params).difference(recorder.uses))
 
@@ -100,14 +105,10 @@ def layerwise_ntk(t: Tangent, x1: Tensor, x2: Tensor | None, output: Output, mem
     like = next(iter(t.params.values()))
     unit = torch.eye(t.outputs, dtype=like.dtype, device=like.device)
     plan = find_plan(t, x1, unit)
-    rows = {"sum": [unit.sum(0, keepdim=True)], "trace": list(unit[:, None]), "full": [unit]}[output]
-    total: Tensor | None = None
-    for some in rows:
-        part = _kernel(t, x1, x2, some, plan, memory)
-        if total is None and not t.layers:
-            _verify(t, x1, x2, some, part, plan.left)
-        total = part if total is None else total.add_(part)
-    assert total is not None
+    rows, in_turn = unit.sum(0, keepdim=True) if output == "sum" else unit, output == "trace"
+    total = _kernel(t, x1, x2, rows, plan, memory, in_turn)
+    if not t.layers:
+        _verify(t, x1, x2, rows if in_turn else rows[:1], total, plan.left)
     theta = total.permute(1, 3, 0, 2) if output == "full" else total[0, :, 0] / len(rows)
     return theta + jacobian_ntk(_only(t, plan.left), x1, x2, output, memory) if plan.left else theta
 
@@ -120,10 +121,19 @@ def _only(t: Tangent, names: frozenset[str]) -> Tangent:
 
 
 def _kernel(
-    t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, plan: LayerwisePlan, memory: int
+    t: Tangent,
+    x1: Tensor,
+    x2: Tensor | None,
+    rows: Tensor,
+    plan: LayerwisePlan,
+    memory: int,
+    in_turn: bool = False,
 ) -> Tensor:
-    """``(R, n, R, m)`` of the layers; in one pass, else in several with factors kept, else in quarters."""
-    count, most = len(rows), len(x1) + (0 if x2 is None else len(x2))
+    """``(R, n, R, m)`` of the layers; in one pass, else in several with factors kept, else in quarters.
+
+    ``in_turn`` is the sum of every row's own, ``(1, n, 1, m)``.
+    """
+    count, most = 1 if in_turn else len(rows), len(x1) + (0 if x2 is None else len(x2))
     # derivatives come back while activations are still held, and a layer needs room to work; where there are
     # many layers side by side, only a few of them are under way at a time
     under_way = min(2 * plan.saved, UNDER_WAY * plan.widest)
@@ -132,7 +142,9 @@ def _kernel(
     chunk = _even(most, min(block_size(per_sample + kept, memory, most), max(1, in_cache)))
     x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
     if chunk >= most:
-        return _one_pass(t, x, rows, split, plan.left)
+        return _one_pass(t, x, rows, split, plan.left, in_turn)
+    if in_turn:
+        return reduce(Tensor.add_, (_kernel(t, x1, x2, row, plan, memory) for row in rows[:, None]))
     beside_kept = (memory - most * kept) // max(1, per_sample)
     if beside_kept >= 1:
         return _several_passes(t, x, rows, split, _even(most, min(chunk, beside_kept)), plan.left)
@@ -148,15 +160,18 @@ def _even(most: int, chunk: int) -> int:
     return -(-most // -(-most // chunk))
 
 
-def _one_pass(t: Tangent, x: Tensor, rows: Tensor, split: int | None, left: frozenset[str]) -> Tensor:
-    count, n = len(rows), len(x) if split is None else split
+def _one_pass(
+    t: Tangent, x: Tensor, rows: Tensor, split: int | None, left: frozenset[str], in_turn: bool = False
+) -> Tensor:
+    count, n = 1 if in_turn else len(rows), len(x) if split is None else split
     theta = rows.new_zeros(count, n, count, len(x) if split is None else len(x) - split)
+    known: dict[int, Tensor] | None = {} if in_turn else None
 
-    def add(_: int, factor: Factor) -> None:
+    def add(number: int, factor: Factor) -> None:
         """Adds a layer's part of the kernel."""
-        theta.add_(gram(factor, split))
+        theta.add_(gram(factor, split, number, known))
 
-    record(t, x, rows, add, left)
+    record(t, x, rows, add, left, in_turn=in_turn)
     return theta
 
 
@@ -208,17 +223,23 @@ def _quarters(
 def _verify(
     t: Tangent, x1: Tensor, x2: Tensor | None, rows: Tensor, theta: Tensor, left: frozenset[str]
 ) -> None:
-    """Compares one number with plain gradients, of the first row at the first samples."""
+    """Compares one number, of these rows at the first samples, with plain gradients."""
     known = _only(t, frozenset(t.params) - left)
     if not known.params:
         return
 
     def gradient(x: Tensor, weights: Tensor) -> list[Tensor]:
-        """The plain gradient of a weighted sum of outputs."""
+        """The plain gradients of every row's weighted sum of outputs."""
         params = {name: p.detach().requires_grad_() for name, p in known.params.items()}
         with torch.enable_grad(), untransformed():
-            value = (known.forward(params, x) * rows[0] * weights[:, None]).sum()
-            return list(torch.autograd.grad(value, list(params.values()), materialize_grads=True))
+            values = known.forward(params, x).mT @ weights
+            return [
+                part
+                for row in rows
+                for part in torch.autograd.grad(
+                    values @ row, list(params.values()), retain_graph=True, materialize_grads=True
+                )
+            ]
 
     mix = rows.new_tensor([1.0, -0.5])
     if x2 is None:

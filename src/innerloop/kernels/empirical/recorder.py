@@ -149,6 +149,7 @@ class LayerRecorder(TorchFunctionMode):
         self.left: set[str] = set()
         self.uses: Counter[str] = Counter()
         self.count = 0
+        self.again = False  # whether another backward pass follows
         # tensors are held beside what is known of them, so that their ids stay theirs
         self.tags = {id(p): (p, Tag(name, 1.0)) for name, p in self.params.items()}
         self.inputs: dict[int, Tensor] = {}
@@ -229,6 +230,10 @@ class LayerRecorder(TorchFunctionMode):
         else:
             self.waiting.append((then, out.detach()))
         return out
+
+    def take(self, held: list[Tensor]) -> Tensor:
+        """What a hook holds, which lets it go in the last backward pass."""
+        return held[0] if self.again else held.pop()
 
     def rehearse(self) -> None:
         """Emits factors of the right shapes without a backward pass: outputs stand for their derivatives."""

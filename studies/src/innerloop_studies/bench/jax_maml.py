@@ -31,18 +31,22 @@ def mlp(params: Params, x: Any) -> Any:
     return x
 
 
-def by_patches(x: Any, weight: Any, stride: int) -> Any:
-    """A 3×3 convolution as one product."""
-    (n, height, width, channels), filters = x.shape, weight.shape[-1]
-    h, w = (height - 1) // stride + 1, (width - 1) // stride + 1
+def patches(x: Any, stride: int) -> Any:
+    """What every place of a 3×3 convolution sees, ``(samples, height, width, 9 · channels)``."""
+    h, w = ((side - 1) // stride + 1 for side in x.shape[1:3])
     x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     taps = [
         x[:, i : i + stride * (h - 1) + 1 : stride, j : j + stride * (w - 1) + 1 : stride]
         for i in range(3)
         for j in range(3)
     ]
-    rows = jnp.concatenate(taps, -1).reshape(n * h * w, 9 * channels)
-    return (rows @ weight.reshape(9 * channels, filters)).reshape(n, h, w, filters)
+    return jnp.concatenate(taps, -1)
+
+
+def by_patches(x: Any, weight: Any, stride: int) -> Any:
+    """A 3×3 convolution as one product."""
+    seen, filters = patches(x, stride), weight.shape[-1]
+    return (seen.reshape(-1, seen.shape[-1]) @ weight.reshape(-1, filters)).reshape(*seen.shape[:3], filters)
 
 
 def by_lax(x: Any, weight: Any, stride: int) -> Any:

@@ -104,6 +104,7 @@ def start(
     environment: Mapping[str, str] | None = None,
 ) -> int:
     """The number of a child that carries out a command; the arguments are those of :func:`carry_out`."""
+    output.write_bytes(b"")  # a child may be killed before it opens this
     pid = os.fork()
     if pid == 0:
         os.environ.update(environment or {})

@@ -371,7 +371,7 @@ class RunSettings(Section):
     )
     compile: Literal["auto", "off", "trace", "full", "native"] = Field(
         "auto",
-        description="trace captures the graph; full and native (Conv4, inner steps of mlp) need a C++ compiler",
+        description="trace captures the graph; full and native (Conv4, steps of mlp) need a C++ compiler",
     )
     chunk: int | None = Field(None, ge=1, description="tasks at a time under vmap, to bound memory")
     threads: int | None = Field(None, ge=1, description="cores to use; none means all")

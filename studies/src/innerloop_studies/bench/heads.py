@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from innerloop_studies.bench import harness
+from innerloop.core.resources import available_cores
+from innerloop_studies.bench import environments, harness
+from innerloop_studies.bench.environments import Environment
 from innerloop_studies.bench.harness import Array, Child, Comparison, Report, Say, Side
 from innerloop_studies.bench.worker import WITHOUT_TORCH, Answer, Spec, Worker
 
-TITLE = "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's estimators"
-VERSION = 1
+TITLE = "2,000 few-shot heads on 640-d features, against a loop of scikit-learn's and JAX"
+VERSION = 2
+PEERS = ("jax",)
 PROBLEMS = 2000
 LOOPED = 100  # problems of a peer's block; a loop takes twenty times as long for twenty times as many
 AT_LEAST = {"logistic": 20.0}
@@ -22,6 +25,8 @@ WAYS, SHOTS, QUERIES, DIMENSIONS = 5, 5, 100, 640
 TIGHT = 40  # problems that scikit-learn also solves at tol=1e-10, for the comparison of solutions
 C = {"logistic": 3.0, "svm": 1.0, "svc": 1.0, "crammer-singer": 0.1}
 DTYPES = ("float32", "float64")
+JAX = "innerloop_studies.bench.jax_heads"
+SAME = 1e-6  # of the objective: JAX's must be as good as scikit-learn's at tol=1e-10
 
 
 def problems(count: int, normalise: bool, dimensions: int, queries: int = 0) -> tuple[Array, Array, Array]:
@@ -120,30 +125,42 @@ class HeadsWorker(Worker):
             same = solvers.scores(solved, queries.to(dtype)).argmax(-1) == labels
             out[f"objective {name}"] = float(((mine - reference) / reference).abs().max())
             out[f"labels {name}"] = float(same.double().mean())
-        return out
+        return {**out, "objectives": reference.tolist()}
 
 
 def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
     """Logistic regression on features of unit length and as they come; then the support vector machines."""
+    jax = environments.find("jax", say)
     cases = [("logistic", True), ("logistic", False)]
     if not quick:
         cases += [("svm", True), ("svc", True), ("crammer-singer", True)]
-    rows = [row for head, normalise in cases for row in one_case(head, normalise, quick, say, sizes or {})]
+    given = quick, say, sizes or {}, jax
+    rows = [row for head, normalise in cases for row in one_case(head, normalise, *given)]
     return {"cases": rows, "machine": harness.machine()}
 
 
-def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int]) -> list[Comparison]:
-    """Ours in float32 and float64 against scikit-learn, each at its better thread count."""
+def one_case(
+    head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str, int], jax: Environment | None = None
+) -> list[Comparison]:
+    """Ours in float32 and float64 against scikit-learn and JAX, each at its better thread count."""
     base = {"head": head, "normalise": normalise, "sizes": sizes}
     sides: list[Side] = []
     for who, dtype in product(("ours", WITHOUT_TORCH), DTYPES):
         sides += harness.on_threads([f"{who} {dtype}"], {**base, "side": who, "dtype": dtype})
-    scale = harness.peers_times(sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED))
+    if jax and head == "logistic":
+        sides += jax_sides(base, jax)
+
+    def scale(side: Side) -> float:
+        looped = side.spec["side"] == WITHOUT_TORCH
+        return sizes.get("problems", PROBLEMS) / sizes.get("looped", LOOPED) if looped else 1.0
+
     with harness.started(sides, __name__, say) as both:
-        off: dict[str, float] = {}
+        off: dict[str, Any] = {}
         if head == "logistic":
             with Child("solutions", __name__) as child:  # torch and scikit-learn in one process: apart
                 off = child.ask("solutions", normalise=normalise, sizes=sizes)
+            for dtype in DTYPES if jax else ():
+                off[f"jax {dtype}"] = gap(both.results, dtype, normalise, sizes, off["objectives"])
         timings = (measured := both.measured(quick, (3, 0.5), (9, 1.0), scale=scale)).timings
     title = f"{head}, {WAYS}-way {SHOTS}-shot, {'unit length' if normalise else 'as they come'}"
     peer = harness.better(timings, WITHOUT_TORCH).side.name.partition("@")[0]
@@ -159,7 +176,38 @@ def one_case(head: str, normalise: bool, quick: bool, say: Say, sizes: dict[str,
             notes.append(f"{100 * off[f'labels {dtype}']:.2f} % of labels the same")
         given = f"{title}, {dtype}", WITHOUT_TORCH, AT_LEAST.get(head), notes
         rows.append(measured.row(*given, name=peer, ours=f"ours {dtype}"))
+        if f"jax {dtype}" in off:
+            best = harness.better(timings, f"jax {dtype}").side.name.partition("@")[0]
+            told = [f"Newton's method, {best}", f"objective within {off[f'jax {dtype}']:.0e} of the same"]
+            rows.append(measured.row(given[0], f"jax {dtype}", None, told, "jax", f"ours {dtype}"))
     return rows
+
+
+def jax_sides(base: Spec, environment: Environment) -> list[Side]:
+    """JAX in both precisions, on one host device and on as many as there are cores."""
+    sides, cores = list[Side](), available_cores()
+    for dtype, devices in product(DTYPES, sorted({1, cores})):
+        spec = {**base, "side": "jax", "dtype": dtype}
+        where = environments.jax_devices(environment, devices, dtype)
+        sides += harness.on_threads([f"jax {dtype}, {devices} devices"], spec, [cores], JAX, where)
+    return sides
+
+
+def gap(
+    solved: dict[str, Array], dtype: str, normalise: bool, sizes: dict[str, int], right: list[float]
+) -> float:
+    """How much worse JAX's objectives are than scikit-learn's at tol=1e-10, relative; more is refused."""
+    x, y, _ = problems(len(right), normalise, sizes.get("dimensions", DIMENSIONS))
+    largest = 0.0
+    for name in (name for name in solved if name.startswith(f"jax {dtype}")):
+        weights, bias = solved[name][: len(right), :, :-1], solved[name][: len(right), :, -1]
+        outputs = x.astype(np.float64) @ weights.transpose(0, 2, 1) + bias[:, None]
+        likely = np.take_along_axis(outputs, y[..., None], 2)[..., 0] - np.logaddexp.reduce(outputs, 2)
+        mine = 0.5 * (weights**2).sum((1, 2)) - C["logistic"] * likely.sum(1)
+        largest = max(largest, float(np.abs(mine / np.array(right) - 1).max()))
+        if not largest <= SAME:
+            raise RuntimeError(f"{name} does not solve the problems: objectives differ by {largest:.2g}")
+    return largest
 
 
 WORKER = HeadsWorker(build)

@@ -177,8 +177,10 @@ def same_results(plan: Plan, cores: int, execution: str = "auto") -> list[Plan]:
     if plan.mode == "vmap" or plan.intra_op > 1:
         return [plan]
     others = [Plan("loop", 1, compile=plan.compile)]
-    for mode in ("threads",) if plan.compile == "native" else ("threads", "processes"):
-        others += [Plan(mode, n, compile=plan.compile) for n in sorted({cores // 2, cores}) if n > 1]
+    for n in (n for n in sorted({cores // 2, cores}) if n > 1):
+        others.append(Plan("threads", n, compile=plan.compile))
+        if plan.compile != "native":
+            others.append(Plan("processes", n))
     known = [one for one in others if one.label != plan.label and execution in ("auto", one.mode)]
     return [plan, *known]
 

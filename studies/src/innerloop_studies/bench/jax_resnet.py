@@ -65,7 +65,6 @@ def build(spec: Spec) -> Callable[[], Params]:
     seen = zeros | {f"{name}.var": np.ones_like(v) for name, v in normed}
     convolve = {"im2col": by_patches, "lax": by_lax}[spec["convolution"]]
 
-    @jax.jit
     def step(params: Params, velocity: Params, seen: Params, rate: Any, x: Any, y: Any) -> Any:
         """One step of gradient descent with momentum."""
 
@@ -79,10 +78,11 @@ def build(spec: Spec) -> Callable[[], Params]:
 
     velocity = {name: np.zeros_like(value) for name, value in params.items()}
     state, batch = jax.device_put((params, velocity, seen)), jax.device_put((x, y))
+    compiled = jax.jit(step)
 
     def call() -> Params:
         nonlocal state
-        *state, grads = jax.block_until_ready(step(*state, jnp.float32(RATE), *batch))
+        *state, grads = jax.block_until_ready(compiled(*state, jnp.float32(RATE), *batch))
         return grads
 
     return call

@@ -61,7 +61,7 @@ def rows_of(case: str, words: tuple[str, ...], wanted: float, say: Say) -> list[
     return [whole, single_row(f"{case}, until the first step", "", until, notes[0])]
 
 
-def one_run(words: list[str], environment: dict[str, str]) -> dict[str, Any]:
+def one_run(words: list[str], environment: dict[str, str] | None) -> dict[str, Any]:
     """Seconds of a run and of its parts, as it recorded them; what it did not is its start and its end."""
     began = datetime.now().astimezone()
     total, printed = timed_command("train", "train", *words, "--json", env=environment)

@@ -273,15 +273,20 @@ def test_threads_change_no_bit() -> None:
     assert_trees_close(runs[0].grads, off.grads, (SINGLE_CHAINED, SINGLE_CHAINED))
 
 
-def test_it_is_for_threads_and_loops() -> None:
-    with pytest.raises(il.UserError, match="compile='native' is for mode='threads' and 'loop'"):
-        Plan("vmap", compile="native")
+def test_it_is_not_for_processes() -> None:
+    with pytest.raises(il.UserError, match="compile='native' is not for mode='processes'"):
+        Plan("processes", compile="native")
 
 
 def test_only_networks_that_have_it_train_on_it(call: Any, own_folder: Any) -> None:
     for words, message in (
-        (["sine-maml"], "run.compile=native is for model.kind=conv4, and not for mlp"),
-        (["sine-maml", "run.execution=vmap"], "run.compile=native needs run.execution=threads or loop"),
+        (
+            ["omniglot-maml", "data.name=glyphs", "model.kind=resnet12"],
+            "run.compile=native is for model.kind=conv4, and mlp",
+        ),
+        (["sine-maml", "model.activation=tanh"], "piecewise linear activation"),
+        (["sine-maml", "run.execution=threads"], "run.compile=native needs run.execution=vmap"),
+        (["omniglot-maml", "data.name=glyphs", "run.execution=vmap"], "run.execution=threads or loop"),
         (["sine-maml", "inner.checkpoint=true"], "leave inner.checkpoint=true out"),
     ):
         code, _, error = call("train", *words, "run.compile=native", "outer.steps=1", "-q")

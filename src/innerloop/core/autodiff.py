@@ -39,6 +39,21 @@ def is_native() -> bool:
     return is_plain() and _NATIVE.get()
 
 
+@contextmanager
+def native_batches() -> Iterator[None]:
+    """Inside, networks may take the inner steps of all tasks under ``vmap`` in native code."""
+    token = _NATIVE.set(True)
+    try:
+        yield
+    finally:
+        _NATIVE.reset(token)
+
+
+def has_native_batches() -> bool:
+    """Whether :func:`native_batches` is in force in this thread."""
+    return not torch.compiler.is_compiling() and _NATIVE.get() and not _PLAIN.get()
+
+
 def is_plain() -> bool:
     """Whether :func:`plain_autograd` is in force in this thread."""
     if torch.compiler.is_compiling():  # whole functions are compiled under torch.func; no look-up to trace

@@ -37,6 +37,7 @@ from innerloop.runs.metrics import MetricsWriter
 from innerloop.runs.process import sole_writer
 from innerloop.runs.progress import Progress, RunLog, progress
 from innerloop.runs.tracking import NO_TRACKER, TrackerRun, check_followers
+from innerloop.training.execution.auto import IMAGE_MODES
 from innerloop.training.execution.plan import Plan
 from innerloop.training.execution.probes import check_compiler
 from innerloop.training.execution.worker_pool import worker_warnings
@@ -53,8 +54,6 @@ def build_checked(recipe: Recipe) -> Parts:
         refuse_unknown_rate(recipe)
     with problems.collect():
         check_compiler(recipe.run.compile)
-        if recipe.run.compile == "native" and recipe.run.execution not in ("auto", "threads", "loop"):
-            raise UserError("run.compile=native needs run.execution=threads or loop, or leave that out.")
         if recipe.run.compile == "native" and recipe.inner.checkpoint:
             raise UserError("run.compile=native keeps all inner steps: leave inner.checkpoint=true out.")
     with problems.collect():
@@ -63,8 +62,13 @@ def build_checked(recipe: Recipe) -> Parts:
         parts = build(provisional(recipe))
         if recipe.run.compile == "native" and parts.network.descend is None:
             raise UserError(
-                f"run.compile=native is for model.kind=conv4, and not for {recipe.model.kind}: leave it out."
+                "run.compile=native is for model.kind=conv4, and mlp with biases and a piecewise linear "
+                "activation (relu, leaky_relu, linear): leave it out."
             )
+        modes = IMAGE_MODES if recipe.model.kind == "conv4" else ("vmap",)
+        if recipe.run.compile == "native" and recipe.run.execution not in ("auto", *modes):
+            wanted = " or ".join(modes)
+            raise UserError(f"run.compile=native needs run.execution={wanted}, or leave that out.")
     problems.refuse()
     return parts
 

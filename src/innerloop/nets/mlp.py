@@ -10,11 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import innerloop.nets.ops.dense as native
 from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError, did_you_mean
+from innerloop.core.trees import select
 from innerloop.core.types import Buffers, Params, Statistics
 from innerloop.nets.initial import he_normal, standard_normal
-from innerloop.nets.network import Network, Pass
+from innerloop.nets.network import Descent, Network, Pass
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -25,6 +27,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": F.softplus,
     "linear": lambda x: x,
 }
+
+
+SLOPES = {"relu": 0.0, "leaky_relu": 0.1, "linear": 1.0}
+"""Below zero, of activations that native code has."""
 
 
 @checked
@@ -97,7 +103,21 @@ def mlp(
         return layer(params, last, features)
 
     names = (f"layer{last}.weight", f"layer{last}.bias") if has_bias else (f"layer{last}.weight",)
-    return Network(init, features, head, names, "none")
+    if ntk or not has_bias or activation not in SLOPES:
+        return Network(init, features, head, names, "none")
+    every = [f"layer{i}.{name}" for i in range(last + 1) for name in ("weight", "bias")]
+
+    def descend(
+        params: Params, buffers: Buffers, x: Tensor, y: Tensor, statistics: Statistics, descent: Descent
+    ) -> Params | None:
+        """Inner steps in native code."""
+        del buffers, statistics
+        x = x.flatten(1)
+        if not native.suits(descent, every, outputs, x, y):
+            return None
+        return native.descend(descent, sizes, SLOPES[activation], x, y, select(params, every))
+
+    return Network(init, features, head, names, "none", descend=descend)
 
 
 def _widths(hidden: Sequence[int] | int) -> list[int]:

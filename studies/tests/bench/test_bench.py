@@ -14,8 +14,9 @@ from innerloop.core.errors import UserError
 from innerloop.core.types import stack_tasks
 from innerloop.testing.closeness import CHAINED, DIFFERENCED, ROUNDED
 from innerloop.training.execution.mapping import ProcessMap
+from innerloop.training.execution.probes import Outcome
 from innerloop_studies import bench
-from innerloop_studies.bench import harness, maml, maml_conv, maml_peers, memory, worker
+from innerloop_studies.bench import environments, harness, maml, maml_conv, maml_peers, memory, worker
 from innerloop_studies.bench.harness import Child, Measured, Side, Timing
 from oracles.patience import wait_until
 
@@ -23,6 +24,7 @@ SMALL = {
     "sine": {"tasks": 3, "hidden": 5},
     "conv": {"tasks": 2, "ways": 3, "queries": 2, "filters": 4},
     "pooled": {"tasks": 2, "ways": 3, "shots": 2, "queries": 2, "filters": 4, "size": 16},
+    "protonet": {"ways": 3, "shots": 2, "queries": 2, "filters": 4, "size": 16},
 }
 
 
@@ -256,9 +258,10 @@ def test_peak_memory_grows_with_what_is_held():
 
 
 @pytest.mark.slow
-def test_runs_without_any_peer_installed(monkeypatch):
+def test_runs_without_any_peer_installed(monkeypatch, tmp_path):
     """The whole way through real processes, with only the plain loop to compare with."""
     monkeypatch.setattr(maml, "find_spec", lambda name: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(harness, "PATIENCE", 0.0)
     said = []
     ways = [maml.Ours("loop", {"mode": "loop"}, {"plain-loop": 1.0})]
@@ -271,8 +274,39 @@ def test_runs_without_any_peer_installed(monkeypatch):
     for key in ("ours_mb", "peer_mb"):
         assert 50 < row[key] < 5000
     assert result["machine"]["sgemm_gflops"]["1"] > 0
-    assert sum("is not installed" in line for line in said) == len(maml_peers.LIBRARIES)
+    assert sum("is not installed" in line for line in said) == len(maml_peers.LIBRARIES) + 1
     assert any("same meta-gradient" in line for line in said)
+
+
+def test_a_peer_that_is_not_there_is_left_out_with_a_word(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    said = []
+    assert environments.find("jax", said.append) is None
+    assert said == [
+        "jax is not installed and left out: --install-peers brings it, in an environment of its own"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SMALL)
+def test_jax_takes_the_same_meta_gradient(kind, tmp_path):
+    jax = environments.find("jax", lambda _: None)
+    if jax is None:
+        pytest.skip("`innerloop bench maml-sine --install-peers` installs JAX")
+    base = {"workload": kind, "steps": 2, "sizes": SMALL[kind], "dtype": "float64"}
+    plain = Side("plain", {**base, "side": maml.PLAIN, "threads": 1})
+    sides = [plain, *maml.jax_sides(base, jax, tmp_path)]
+    with harness.started(sides, maml.__name__, lambda _: None) as run:
+        assert harness.disagreement(run.results, "plain") < CHAINED
+
+
+@pytest.mark.slow  # an environment is made
+def test_a_peer_that_cannot_be_installed_is_one_sentence(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(environments.REQUIRED, "jax", ["no-such-package-of-innerloop"])
+    with pytest.raises(UserError, match=r"jax could not be installed \(.*no-such-package"):
+        environments.install("jax", lambda _: None)
+    assert environments.find("jax", lambda _: None) is None
 
 
 @pytest.mark.slow  # workers that other tests have left would count
@@ -310,13 +344,15 @@ def test_pictures_are_measured_in_both_sizes_with_what_we_promise(monkeypatch):
         return {"cases": [options.get("prefix", "")], "machine": {}}
 
     monkeypatch.setattr(maml_conv, "run_cases", run_cases)
-    assert maml_conv.run()["cases"] == ["", "canonical, "]
-    assert [name for name, _ in asked] == ["conv", "pooled"]
-    for _, cases in asked:
-        assert [(steps, *ways[0]) for steps, ways in cases] == [
-            (5, "processes", {"plain-loop": 2.0}),
-            (1, "processes", {"plain-loop": 1.6}),
-        ]
+    monkeypatch.setattr(maml_conv, "native_works", lambda: Outcome(False, "no C++ compiler was found"))
+    assert maml_conv.run(say=lambda _: None)["cases"][:2] == ["", "canonical, "]
+    assert [name for name, _ in asked] == ["conv", "pooled", "protonet"]
+    assert [[steps for steps, _ in cases] for _, cases in asked] == [[5, 1], [5, 1], [1]]
+    assert {name for _, cases in asked for _, ways in cases for name, _ in ways} == {"processes", "torch"}
+    monkeypatch.setattr(maml_conv, "native_works", lambda: Outcome(True))
+    maml_conv.run()
+    for _, cases in asked[3:]:
+        assert all(ways[0][0] == "native" and ways[0][1]["jax"] >= 1 for _, ways in cases)
 
 
 @pytest.mark.slow

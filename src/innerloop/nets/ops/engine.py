@@ -71,12 +71,15 @@ class Engine:
 
     def __init__(self, file: Path) -> None:
         self.library = ctypes.CDLL(str(file))
+        self.calls = 0
         for kind in ("float32", "float64"):
             for name in ("forward", "backward", "tangent", "descend"):
                 getattr(self.library, f"{name}_{kind}").restype = ctypes.c_void_p
+            getattr(self.library, f"dense_tape_{kind}").restype = ctypes.c_int64
 
     def call(self, name: str, dtype: torch.dtype, *arguments: Any) -> int | None:
         """Calls a function of the library; tensors are given by their addresses."""
+        self.calls += 1
         answer: int | None = self._function(name, dtype)(*map(_as_c, arguments))
         return answer
 
@@ -100,6 +103,11 @@ def use(file: Path) -> None:
 def engine() -> Engine:
     """The library that this process uses."""
     return _ENGINE[0]
+
+
+def calls() -> int:
+    """How often this process has called it."""
+    return sum(one.calls for one in _ENGINE)
 
 
 class _Memory:

@@ -11,9 +11,10 @@ import torch
 from innerloop.core.errors import UserError, spell
 from innerloop.core.resources import available_cores
 from innerloop.core.types import Batch, Buffers, Params
+from innerloop.nets.ops.engine import calls as native_calls
 from innerloop.training.execution.gradient_types import TaskDirection, TaskLoss
 from innerloop.training.execution.gradients import InProcesses, meta_gradient
-from innerloop.training.execution.plan import Compile, Plan, torch_threads
+from innerloop.training.execution.plan import Compile, Mode, Plan, torch_threads
 from innerloop.training.execution.probes import (
     check_compiler,
     compiler_works,
@@ -35,6 +36,8 @@ COMPILE_SECONDS = 45.0
 COMPILE_SPEEDUP = 4.0
 NATIVE_SECONDS = 20.0
 NATIVE_SPEEDUP = 1.5
+IMAGE_MODES = ("threads", "loop")
+"""In which native layers of pictures run; inner steps on numbers are all taken at once, under ``vmap``."""
 TRACE_SECONDS = 3.0
 TRACE_SPEEDUP = 1.5
 
@@ -110,16 +113,20 @@ def choose_plan(
         allow_vmap = False  # one task has no others to be run with, and nothing is compiled
     candidates = list(plans or _candidates(execution, cores, batch.size, allow_vmap, chunk))
     if compile == "native" and not plans:
-        candidates = _on_native_layers(candidates)
+        candidates = _on_native_layers(candidates, images)
+    before = native_calls()
     seconds, remarks = time_plans(candidates, batch, measure, steps, say)
+    if compile == "native" and native_calls() == before:
+        remarks.append("these inner steps have no native code: it is not used")
     best = _worth_its_threads(seconds)
     milliseconds = {plan.label: 1000 * s for plan, s in seconds.items()}
     best = best._replace(reason=_why(best, milliseconds, execution))
     if plans:
         return PlanChoice(best, milliseconds, remarks)
-    if native and compile == "auto" and execution in ("auto", "threads", "loop"):
+    if native and compile == "auto" and execution in ("auto", *(IMAGE_MODES if images else ("vmap",))):
         workers = cores if execution != "loop" and batch.size > 1 else 1
-        plan = Plan("threads" if workers > 1 or execution == "threads" else "loop", workers, compile="native")
+        mode: Mode = "threads" if workers > 1 or execution == "threads" else "loop"
+        plan = Plan(mode, workers, None, "native") if images else Plan("vmap", 1, chunk, "native")
         best, remark = _try_native(
             best, plan, lambda one: measure(one, batch, 1.0, min(seconds.values())), milliseconds, steps, say
         )
@@ -185,14 +192,14 @@ def same_results(plan: Plan, cores: int, execution: str = "auto") -> list[Plan]:
     return [plan, *known]
 
 
-def _on_native_layers(plans: list[Plan]) -> list[Plan]:
+def _on_native_layers(plans: list[Plan], images: bool) -> list[Plan]:
     """The same plans on native layers, where they can use them."""
     check_compiler("native")
-    native = [plan._replace(compile="native") for plan in plans if plan.mode in ("threads", "loop")]
+    modes = IMAGE_MODES if images else ("vmap",)
+    native = [plan._replace(compile="native") for plan in plans if plan.mode in modes]
     if not native:
-        raise UserError(
-            "{compile}=native needs {execution}=threads or {execution}=loop.", names=("compile", "execution")
-        )
+        wanted = " or ".join(f"{{execution}}={mode}" for mode in modes)
+        raise UserError(f"{{compile}}=native needs {wanted} here.", names=("compile", "execution"))
     return native
 
 
@@ -227,7 +234,11 @@ def _try_native(
     outcome = native_works()
     if not outcome.works:
         return usual, f"layers are torch's, which is slower: {outcome.reason}"
-    milliseconds[plan.label] = 1000 * measure(plan)
+    calls = native_calls()
+    measured = 1000 * measure(plan)
+    if native_calls() == calls:
+        return usual, ""  # these inner steps have none
+    milliseconds[plan.label] = measured
     took, usually = (pace_words(milliseconds[one.label]) for one in (plan, usual))
     if milliseconds[plan.label] > before:
         return usual, f"native layers were measured ({took}) and brought nothing"

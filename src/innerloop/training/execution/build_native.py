@@ -10,12 +10,13 @@ from pathlib import Path
 from innerloop.training.execution.try_compiler import flags
 
 
-def build(compiler: str, source: Path, library: Path) -> None:
-    """Compiles the source, and puts the library in its place when it is whole."""
+def build(compiler: str, folder: Path, library: Path) -> None:
+    """Compiles the sources, and puts the library in its place when it is whole."""
     library.parent.mkdir(parents=True, exist_ok=True)
     made = library.with_name(f"{library.name}.{os.getpid()}.tmp")
     try:
-        command = [compiler, *(flag for flag in flags() if flag != "-fopenmp"), str(source), "-o", str(made)]
+        sources = sorted(map(str, folder.glob("*.cpp")))
+        command = [compiler, *(flag for flag in flags() if flag != "-fopenmp"), *sources, "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]

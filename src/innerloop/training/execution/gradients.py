@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from innerloop.core.autodiff import plain_autograd
+from innerloop.core.autodiff import native_batches, plain_autograd
 from innerloop.core.threads import map_in_threads
 from innerloop.core.trees import detach, mean_over_tasks
 from innerloop.core.types import Batch, Buffers, Params, RaggedBatch, Task, TaskBatch
@@ -152,7 +152,14 @@ def _batched(loss: TaskLoss, plan: Plan) -> MetaGradient:
         """The gradient of ``total``, and what ``total`` gives besides its value."""
         return torch.func.grad(total, has_aux=True)(params, buffers, batch, *weights)
 
-    step = {"full": compile_whole, "trace": capture, "off": lambda fn: fn}[plan.compile](whole)
+    def on_native_steps(*args: Any) -> Any:
+        """The same where networks take all tasks' inner steps in native code."""
+        with native_batches():
+            return whole(*args)
+
+    step = {"full": compile_whole, "off": lambda fn: fn}.get(plan.compile, capture)(
+        on_native_steps if native_layers(plan) else whole
+    )
 
     def run(params: Params, buffers: Buffers, batch: Batch, weights: Tensor | None = None) -> Gradient:
         """The meta-gradient of a batch, chunk by chunk, put together in the order of the tasks."""

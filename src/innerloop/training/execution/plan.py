@@ -34,8 +34,8 @@ class Plan(_Plan):
         threads: cores in use: workers in ``threads`` and ``processes``, intra-op threads otherwise.
         chunk: tasks at a time under ``vmap``, to bound memory; ``None`` is all at once.
         compile: under ``vmap`` ``full`` (generated C++) or ``trace`` (the graph is captured once and
-            replayed; needs no compiler); in ``threads`` and ``loop`` ``native`` (networks use the native
-            code that they have); or ``off``.
+            replayed; needs no compiler); ``native`` (networks use the native code that they have, under
+            ``vmap`` in a captured graph), but not in ``processes``; or ``off``.
         reason: why this was chosen, in one sentence.
         ranks: processes among which tasks are divided, each of which runs its own so; they must have met
             (:func:`innerloop.training.execution.rank_group.join`), and all do the same.
@@ -61,8 +61,10 @@ class Plan(_Plan):
             if word not in known:
                 hint = did_you_mean(str(word), known)
                 raise UserError(f"Plan: there is no {what}={word!r}{hint}; there are {', '.join(known)}.")
-        if compile == "native" and mode not in ("threads", "loop"):
-            raise UserError(f"Plan: compile='native' is for mode='threads' and 'loop', not {mode!r}.")
+        if compile == "native" and mode == "processes":
+            raise UserError(
+                "Plan: compile='native' is not for mode='processes': use 'threads', 'loop' or 'vmap'."
+            )
         return super().__new__(cls, mode, threads, chunk, compile, reason, ranks)
 
     @property

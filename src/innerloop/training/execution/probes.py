@@ -37,7 +37,7 @@ _CHOOSES_INSTRUCTIONS = (
 BFLOAT16_PROBE = Path(__file__).with_name("try_bfloat16.py")
 COMPILER_PROBE = Path(__file__).with_name("try_compiler.py")
 NATIVE_BUILD = Path(__file__).with_name("build_native.py")
-NATIVE_SOURCE = Path(__file__).parents[2] / "nets" / "ops" / "engine.cpp"
+NATIVE_SOURCES = Path(__file__).parents[2] / "nets" / "ops"
 
 
 class Outcome(NamedTuple):
@@ -217,8 +217,8 @@ def native_library() -> Path | None:
 
 def _native_circumstances(compiler: str) -> tuple[str, ...]:
     state = Path(compiler).resolve().stat()
-    source = hashlib.sha256(NATIVE_SOURCE.read_bytes()).hexdigest()
-    return compiler, f"{state.st_size} {state.st_mtime_ns}", source
+    sources = b"".join(file.read_bytes() for file in sorted(NATIVE_SOURCES.glob("*.cpp")))
+    return compiler, f"{state.st_size} {state.st_mtime_ns}", hashlib.sha256(sources).hexdigest()
 
 
 def native_works() -> Outcome:
@@ -227,7 +227,7 @@ def native_works() -> Outcome:
     if library is None:
         return Outcome(False, "no C++ compiler was found", lasting=False)
     compiler = cpp_compiler() or ""
-    arguments = [compiler, _native_circumstances(compiler)[1], str(NATIVE_SOURCE), str(library)]
+    arguments = [compiler, _native_circumstances(compiler)[1], str(NATIVE_SOURCES), str(library)]
     outcome = try_out(NATIVE_BUILD, *arguments)
     if outcome.works and not library.is_file():  # somebody cleared the folder
         outcome = _in_a_child([str(NATIVE_BUILD), *arguments])

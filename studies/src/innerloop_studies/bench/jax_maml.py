@@ -51,18 +51,30 @@ def by_lax(x: Any, weight: Any, stride: int) -> Any:
     return lax.conv_general_dilated(x, weight, (stride,) * 2, ((1, 1),) * 2, dimension_numbers=layout)
 
 
-def conv4(convolve: Callable[..., Any], pooling: bool, params: Params, x: Any) -> Any:
-    """Conv4 with batch statistics; strides of two, or max pooling."""
+def larger(a: Any, b: Any) -> Any:
+    """The larger one. XLA may round again what ``jnp.max`` compares, and then loses its gradient."""
+    return jnp.where(a >= b, a, b)
+
+
+def features(convolve: Callable[..., Any], pooling: bool, params: Params, x: Any) -> Any:
+    """Conv4's, with batch statistics; strides of two, or max pooling."""
     for i in range(4):
         x = convolve(x, params[f"conv{i}.weight"], 1 if pooling else 2) + params[f"conv{i}.bias"]
         mean = x.mean((0, 1, 2))
         scale = lax.rsqrt(((x - mean) ** 2).mean((0, 1, 2)) + EPS) * params[f"norm{i}.weight"]
         x = (x - mean) * scale + params[f"norm{i}.bias"]
         if pooling:
-            n, h, w, c = x.shape
-            x = x[:, : h // 2 * 2, : w // 2 * 2].reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))
+            h, w = (side // 2 * 2 for side in x.shape[1:3])
+            x = larger(
+                larger(x[:, :h:2, :w:2], x[:, :h:2, 1:w:2]), larger(x[:, 1:h:2, :w:2], x[:, 1:h:2, 1:w:2])
+            )
         x = jax.nn.relu(x)
-    return x.reshape(len(x), -1) @ params["head.weight"] + params["head.bias"]
+    return x.reshape(len(x), -1)
+
+
+def conv4(convolve: Callable[..., Any], pooling: bool, params: Params, x: Any) -> Any:
+    """Conv4 and its last layer."""
+    return features(convolve, pooling, params, x) @ params["head.weight"] + params["head.bias"]
 
 
 def cross_entropy(outputs: Any, labels: Any) -> Any:
@@ -91,17 +103,22 @@ def build(spec: Spec) -> Callable[[], Params]:
     """The meta-gradient of the tasks in ``inputs``, a file of numpy."""
     given = dict(np.load(spec["inputs"]))
     x_in, y_in, x_out, y_out = (given.pop(f"task.{i}") for i in range(4))
-    filters = 0
+    given_labels, pooled, filters = y_in, spec["workload"] in ("pooled", "protonet"), 0
     network: Function = mlp
     loss: Function = squared_error
     if spec["workload"] != "sine":
         convolve = {"im2col": by_patches, "lax": by_lax}[spec["convolution"]]
-        network, loss = functools.partial(conv4, convolve, spec["workload"] == "pooled"), cross_entropy
+        network, loss = functools.partial(conv4, convolve, pooled), cross_entropy
         x_in, x_out = (x.transpose(0, 1, 3, 4, 2) for x in (x_in, x_out))
         filters = len(given["conv3.weight"])
 
     def task_loss(params: Params, x_in: Any, y_in: Any, x_out: Any, y_out: Any) -> Any:
-        """The query loss after the inner steps."""
+        """The query loss after the inner steps; ProtoNet's by distances to class means."""
+        if spec["workload"] == "protonet":
+            hot = jax.nn.one_hot(y_in, int(given_labels.max()) + 1, axis=0)
+            means = hot @ features(convolve, True, params, x_in) / hot.sum(1, keepdims=True)
+            out = features(convolve, True, params, x_out)
+            return loss(-((out[:, None] - means) ** 2).sum(-1), y_out)
         adapted = params
         for _ in range(spec["steps"]):
             grads = jax.grad(lambda p: loss(network(p, x_in), y_in))(adapted)

@@ -18,6 +18,7 @@ from innerloop.core.losses import get_loss
 from innerloop.core.resources import available_cores
 from innerloop.core.types import Loss, Params, TaskBatch
 from innerloop.learners.gradient import maml
+from innerloop.learners.metric import protonet
 from innerloop.learners.objectives.episodic import episodic
 from innerloop.learners.proximal import imaml
 from innerloop.nets.convolutional import conv4
@@ -83,6 +84,8 @@ conv = partial(pictures, "conv", shots=1, channels=1, size=28, filters=64, pooli
 """Omniglot's shapes, 5-way 1-shot 15-query, Conv4-64 with strides of two."""
 pooled = partial(pictures, "pooled", shots=5, channels=3, size=84, filters=32, pooling="max")
 """The field's canonical case: miniImageNet's shapes, 5-way 5-shot 15-query, Conv4-32 with max pooling."""
+one_task = partial(pictures, "protonet", tasks=1, shots=5, channels=3, size=84, filters=64, pooling="max")
+"""A training step of ProtoNet: the same of one task, Conv4-64."""
 
 
 def jax_sides(base: Spec, environment: Environment, folder: Path) -> list[Side]:
@@ -115,6 +118,7 @@ def workload(spec: Spec) -> Workload:
     """The workload that a worker was asked for; ``sizes`` makes it smaller for tests."""
     dtype = getattr(torch, spec.get("dtype", "float32"))
     factories: dict[str, Callable[..., Workload]] = {"sine": sine, "conv": conv, "pooled": pooled}
+    factories["protonet"] = one_task
     return factories[spec["workload"]](spec["steps"], dtype, **spec.get("sizes", {}))
 
 
@@ -128,6 +132,8 @@ def build(spec: Spec) -> Callable[[], Params]:
         torch.set_num_threads(spec["threads"])
         loss = F.mse_loss if work.kind == "mlp" else F.cross_entropy  # torch's own, as a user would
         given = loss, work.params, work.lr, work.steps, tuple(work.batch[:4])
+        if work.kind == "protonet":
+            return partial(maml_peers.protonet_gradient, loss, work.params, given[-1])
         if spec["side"] == PLAIN:
             return partial(maml_peers.meta_gradient, maml_peers.FORWARDS[work.kind], *given)
         return maml_peers.by_library(spec["side"], work.kind, *given)
@@ -135,7 +141,9 @@ def build(spec: Spec) -> Callable[[], Params]:
     options = {"compile": spec.get("compile", "off"), "ranks": spec.get("ranks", 1)}
     plan = Plan(spec["mode"], spec["threads"], **options)
     torch.set_num_threads(plan.intra_op)
-    if spec.get("implicit"):
+    if work.kind == "protonet":
+        learner = protonet(work.network, int(work.batch.y_support.max()) + 1)
+    elif spec.get("implicit"):
         learner = imaml(work.network, work.loss, work.lr, work.steps)
     else:
         kinds = {name: spec.get(name, False) for name in ("first_order", "checkpoint")}
@@ -148,6 +156,7 @@ TINY = {
     "sine": {"tasks": 2, "hidden": 2},
     "conv": {"tasks": 2, "ways": 2, "queries": 1, "filters": 2},
     "pooled": {"tasks": 2, "ways": 2, "shots": 1, "queries": 1, "filters": 2, "size": 16},
+    "protonet": {"ways": 2, "shots": 1, "queries": 1, "filters": 2, "size": 16},
 }
 
 

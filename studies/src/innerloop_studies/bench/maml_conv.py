@@ -7,7 +7,7 @@ from innerloop.training.execution.probes import native_works
 from innerloop_studies.bench.harness import Report, Say
 from innerloop_studies.bench.maml import Ours, run_cases
 
-TITLE = "MAML on pictures of 28×28 (Conv4-64) and 84×84 (Conv4-32), 4 tasks, against the same as maml-sine"
+TITLE = "MAML on pictures (28×28, Conv4-64; 84×84, Conv4-32), a step of ProtoNet; peers as of maml-sine"
 VERSION = 2
 PEERS = ("jax",)
 
@@ -39,4 +39,17 @@ def run(quick: bool = False, say: Say = print) -> Report:
         prefix="canonical, ",
         exact={"sizes": {"tasks": 1}},
     )
-    return {**small, "cases": small["cases"] + large["cases"]}
+    first_order = [
+        Ours("native", {"mode": "loop", "compile": "native"}, {"plain-loop": 1.3, "jax": 1.0}, [1])
+    ]
+    first_order.append(Ours("torch", {"mode": "loop"}, {}))
+    step = run_cases(
+        "protonet",
+        [(1, first_order if native.works else first_order[1:])],
+        quick=quick,
+        say=say,
+        libraries=False,
+        prefix="ProtoNet, Conv4-64, 84×84, ",
+        exact={"sizes": {"size": 32}},
+    )
+    return {**small, "cases": small["cases"] + large["cases"] + step["cases"]}

@@ -33,8 +33,8 @@ def mlp(params: Params, x: Tensor) -> Tensor:
     return F.linear(x, params["layer2.weight"], params["layer2.bias"])
 
 
-def conv4(pooling: bool, params: Params, x: Tensor) -> Tensor:
-    """Conv4 with batch statistics; strides of two, or max pooling, then ReLU on what is left: the same."""
+def features(pooling: bool, params: Params, x: Tensor) -> Tensor:
+    """Conv4's, with batch statistics; strides of two, or max pooling, then ReLU on what is left: the same."""
     if not pooling:
         x = _channels_last(x)  # contiguous() would leave pictures of one channel as they are
     for i in range(4):
@@ -42,7 +42,12 @@ def conv4(pooling: bool, params: Params, x: Tensor) -> Tensor:
         x = F.conv2d(x, params[f"conv{i}.weight"], params[f"conv{i}.bias"], stride=stride, padding=1)
         x = F.batch_norm(x, None, None, params[f"norm{i}.weight"], params[f"norm{i}.bias"], training=True)
         x = (F.max_pool2d(x, 2) if pooling else x).relu_()  # batch norm does not need its result again
-    return F.linear(x.flatten(1), params["head.weight"], params["head.bias"])
+    return x.flatten(1)
+
+
+def conv4(pooling: bool, params: Params, x: Tensor) -> Tensor:
+    """Conv4 and its last layer."""
+    return F.linear(features(pooling, params, x), params["head.weight"], params["head.bias"])
 
 
 FORWARDS: dict[str, Forward] = {"mlp": mlp, "conv": partial(conv4, False), "pooled": partial(conv4, True)}
@@ -83,6 +88,17 @@ def meta_gradient(
             torch._foreach_add_(total, grads)
     assert total is not None
     return {name: g / fields[0].shape[0] for name, g in zip(leaves, total, strict=True)}
+
+
+def protonet_gradient(loss: Loss, params: Params, fields: tuple[Tensor, ...]) -> Params:
+    """The gradient of ProtoNet's loss on one task: logits are minus squared distances to class means."""
+    x_support, y_support, x_query, y_query = (field[0] for field in fields)
+    leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+    means = F.one_hot(y_support).T.to(x_support) @ features(True, leaves, x_support)
+    means = means / y_support.bincount()[:, None]
+    distances = (features(True, leaves, x_query)[:, None] - means).square().sum(-1)
+    grads = torch.autograd.grad(loss(-distances, y_query), list(leaves.values()), materialize_grads=True)
+    return dict(zip(leaves, grads, strict=True))
 
 
 def _channels_last(value: Tensor) -> Tensor:

@@ -194,6 +194,63 @@ def test_a_run_that_slows_down_says_so_once_and_what_to_do(
     assert said.count("run.threads=1") == 1
 
 
+def test_a_run_that_slows_down_goes_on_by_a_faster_plan_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fast = Plan("threads", 2), Plan("loop", 1, reason="it was faster")
+    asked: list[list[Plan] | None] = []
+
+    def choose(*args: Any, plans: list[Plan] | None = None, **kwargs: Any) -> PlanChoice:
+        asked.append(plans)
+        if plans is None:
+            return PlanChoice(slow, {"threads@2": 9.7}, [])
+        return PlanChoice(fast, {"threads@2": 900.0, "loop@1": 500.0}, ["a remark"])
+
+    monkeypatch.setattr(plan_module, "choose_plan", choose)
+    settings = (
+        "run.execution=auto",
+        "run.threads=2",
+        "outer.steps=40",
+        "run.save_every=100",
+        "eval.every=100",
+    )
+    undisturbed = trained(tmp_path / "undisturbed", *settings)
+    assert asked == [None]
+    clock, gradients = itertools.count(0, 2.272), []
+    loop = sys.modules["innerloop.training.loop"]
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    usual = loop.meta_gradient
+    monkeypatch.setattr(
+        loop, "meta_gradient", lambda loss, plan, **more: gradients.append(plan) or usual(loss, plan, **more)
+    )
+    result = train(tiny(tmp_path, *settings), progress=False)
+    # first they are slow by 9.7 ms, then by 500 ms, and then there is nothing faster
+    assert asked[1:] == [
+        None,
+        [slow, Plan("loop", 1), Plan("processes", 2)],
+        [fast, slow, Plan("processes", 2)],
+    ]
+    assert gradients == [slow, fast]
+    assert result.plan == fast
+    assert_trees_equal(last(result.run), last(undisturbed))
+    said, kept = (result.run / "log.txt").read_text(), read_manifest(result.run)["plan"]
+    again = "234 times as long as when it was measured (threads, 2 threads)"
+    assert said.count(f"{again}: measured again, and goes on by loop, 1 thread (it was faster)") == 1
+    assert said.count("other programs seem to use the cores; stop them") == 1
+    assert (kept["mode"], kept["threads"]) == ("loop", 1)
+    assert kept["milliseconds"] == {"threads@2": 900.0, "loop@1": 500.0}
+    assert again in kept["remarks"][0]
+    assert kept["remarks"][1:] == ["a remark"]
+
+
+def test_a_run_says_where_its_time_went(tmp_path: Path) -> None:
+    manifest = read_manifest(trained(tmp_path))
+    spent = manifest["seconds"]
+    assert set(spent) == {"plan", "fit", "validation", "logging", "checkpoints", "test"}
+    assert 0 < spent["validation"] + spent["logging"] + spent["checkpoints"] < spent["fit"]
+    assert manifest["started"] <= manifest["first_step"]
+
+
 @pytest.mark.parametrize(
     ("steps", "warns"),
     [([0.29] * 100, 0), ([0.31] * 100, 1), ([0.31] * 9, 0), ([0.1] * 99 + [3600.0], 0), ([3.0] * 10, 1)],
@@ -201,9 +258,9 @@ def test_a_run_that_slows_down_says_so_once_and_what_to_do(
 )
 def test_only_steps_that_are_slow_again_and_again_are_a_slowdown(steps: list[float], warns: int) -> None:
     said: list[str] = []
-    slowdown = plan_module.Slowdown(Plan("loop", 1), 0.1, said.append)
+    slowdown = plan_module.Slowdown(Plan("loop", 1), 0.1, said.append, lambda *_: None)
     for seconds in steps:
-        slowdown(seconds)
+        assert slowdown(seconds) is None
     assert len(said) == warns
     assert not any("run.threads" in line for line in said)  # it has one thread already
 

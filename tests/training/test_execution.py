@@ -42,6 +42,7 @@ from innerloop.nets import NORM_POLICIES, Network, conv4, from_module, mlp
 from innerloop.testing.closeness import assert_close, assert_trees_close, assert_trees_equal
 from innerloop.training import Gradient, Plan, choose_plan, map_tasks, meta_gradient
 from innerloop.training.execution import auto, timing
+from innerloop.training.execution.plan import torch_threads
 from oracles import problems
 from oracles.patience import PATIENCE
 
@@ -396,10 +397,54 @@ def test_short_runs_are_measured_for_less(
 
 def test_a_slower_way_is_not_repeated(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = problems.regression(2)
-    calls = at_speeds(monkeypatch, clock, {"loop@1": 0.01, "vmap@1": 0.02}, batch)
+    calls = at_speeds(monkeypatch, clock, {"loop@1": 0.04, "vmap@1": 0.08}, batch)
     monkeypatch.setattr(timing, "part_of", lambda batch: batch)
     choose_plan(W, {}, batch, loss=unfit, steps=10, threads=1, compile="off")
     assert Counter(label for label, _ in calls) == {"loop@1": 6, "vmap@1": 2}
+
+
+def test_one_quick_call_that_was_disturbed_does_not_decide(clock: Any) -> None:
+    took = iter([0.002, 0.02, 0.002, 0.003, 0.002, 0.002])
+
+    def call() -> None:
+        clock[0] += next(took)
+
+    assert timing.seconds_per_call(call, best=0.004) == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize("plan", [Plan("threads", 2), Plan("processes", 2), Plan("loop", 1)], ids=str)
+def test_plans_with_the_same_results_have_the_same_bits(plan: Plan) -> None:
+    net, loss, batch = mlp(2, [7, 5], 1), get_loss("mse"), problems.regression(5)
+    params = {name: value.double() for name, value in net.init(torch.Generator().manual_seed(0))[0].items()}
+    value = episodic(maml(net, loss, 0.1, 2), loss).loss
+    plans = auto.same_results(plan, 4)
+    counted = {"loop@1", "threads@2", "threads@4", "processes@2", "processes@4"}
+    assert (plans[0], {one.label for one in plans}) == (plan, counted)
+    first, *others = (run_by(one, value, params, batch) for one in plans)
+    for other in others:
+        assert_trees_equal(other.grads, first.grads)
+        assert torch.equal(other.losses, first.losses)
+
+
+def run_by(plan: Plan, value: Any, params: Tree, batch: TaskBatch) -> Gradient:
+    with torch_threads(plan):
+        return meta_gradient(value, plan)(params, {}, batch)
+
+
+def test_only_what_gives_the_same_bits_is_the_same() -> None:
+    for alone in (Plan("vmap"), Plan("vmap", compile="full"), Plan("loop", 2)):
+        assert auto.same_results(alone, 4) == [alone]
+    native = auto.same_results(Plan("threads", 4, compile="native"), 4)
+    assert [one.label for one in native] == ["threads@4+native", "loop@1+native", "threads@2+native"]
+    assert auto.same_results(Plan("processes", 2), 2, "processes") == [Plan("processes", 2)]  # as asked for
+
+
+def test_only_given_plans_are_measured(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, given = problems.regression(8), [Plan("threads", 2), Plan("loop", 1)]
+    calls = at_speeds(monkeypatch, clock, {"threads@2": 0.2, "loop@1": 0.15}, batch)
+    chosen = choose_plan(W, {}, batch, loss=unfit, steps=10**9, threads=2, plans=given)
+    assert (chosen.plan.label, chosen.plan.compile) == ("loop@1", "off")
+    assert {label for label, _ in calls} == {"threads@2", "loop@1"}
 
 
 def test_a_loss_that_needs_all_queries_is_measured_on_all(

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
+from innerloop.core.resources import available_cores
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.ranks import own_tasks, ranks_here
 from innerloop.runs.directory import MANIFEST
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress
-from innerloop.training.execution.auto import PlanChoice, choose_plan
+from innerloop.training.execution.auto import PlanChoice, choose_plan, same_results
 from innerloop.training.execution.plan import Plan
 from innerloop.training.execution.probes import check_compiler, compiler_works
 
 SLOWDOWN = 3.0
-"""Times as long as measured from which a run warns: steps vary by a third, and by twice beside other work."""
+"""Times as long as measured from which plans are measured again: steps vary by a third, and by twice beside
+other work."""
 WINDOW_STEPS = 10
 WINDOW_SECONDS = 10.0
 """Of steps at least before their pace is looked at."""
@@ -36,32 +38,42 @@ def check_kept_plan(run: Path, plan: Mapping[str, Any]) -> None:
         )
 
 
+Again = Callable[[Plan, str], PlanChoice | None]
+"""``(plan, why)``: a faster plan with the same results, if there is one; :func:`measured_again` of a run."""
+
+
 class Slowdown:
-    """Warns once if steps take several times as long as when their plan was measured."""
+    """Has plans measured again if steps take several times as long as they did, and says what came of it."""
 
-    def __init__(self, plan: Plan, expected: float | None, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, expected: float | None, say: Callable[[str], None], again: Again) -> None:
         # steps of several ranks draw their tasks too, and wait for the slowest
-        self._plan, self._expected, self._say = plan, expected if ranks_here() == 1 else None, say
-        self._steps: list[float] = []
+        self.plan, self._expected, self._say = plan, expected if ranks_here() == 1 else None, say
+        self._again, self._steps = again, list[float]()
 
-    def __call__(self, seconds: float) -> None:
+    def __call__(self, seconds: float) -> Plan | None:
         """Hears how long one more gradient took; looks at them in windows of ten seconds."""
         if self._expected is None:
-            return
+            return None
         self._steps.append(seconds)
         if len(self._steps) < WINDOW_STEPS or sum(self._steps) < WINDOW_SECONDS:
-            return
+            return None
         usual = statistics.median(self._steps)  # one step during which the machine slept is no slowdown
         self._steps.clear()
         if usual < SLOWDOWN * self._expected:
-            return
-        advice = "or start again with run.threads=1, which needs one core" if self._plan.threads > 1 else ""
-        self._say(
-            f"warning: a step takes {duration(usual)}, {usual / self._expected:.0f} times as long as when it "
-            f"was measured ({self._plan}): other programs seem to use the cores; stop them"
-            + (f", {advice}" if advice else "")
-        )
-        self._expected = None
+            return None
+        times = f"{usual / self._expected:.0f} times as long as when it was measured ({self.plan})"
+        slow = f"a step takes {duration(usual)}, {times}"
+        faster = self._again(self.plan, slow)
+        if faster is None:
+            advice = (
+                ", or start again with run.threads=1, which needs one core" if self.plan.threads > 1 else ""
+            )
+            self._say(f"warning: {slow}: other programs seem to use the cores; stop them{advice}")
+            self._expected = None
+            return None
+        self.plan, self._expected = faster.plan, faster.milliseconds[faster.plan.label] / 1000
+        self._say(f"warning: {slow}: measured again, and goes on by {self.plan} ({self.plan.reason})")
+        return self.plan
 
 
 def plan_of(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, float | None]:
@@ -85,7 +97,25 @@ def plan_of(parts: Parts, run: Path, bar: Progress, left: int) -> tuple[Plan, fl
     return plan, _expected(plan, measured.milliseconds, left, bar)
 
 
-def measured_plan(parts: Parts, say: Callable[[str], None]) -> PlanChoice:
+def measured_again(parts: Parts, run: Path, plan: Plan, why: str) -> PlanChoice | None:
+    """A faster plan with the same results, which the manifest has from then on; None if there is none."""
+    asked = parts.recipe.run
+    plans = same_results(plan, asked.threads or available_cores(), asked.execution)
+    if len(plans) == 1:
+        return None
+    found = measured_plan(parts, lambda _: None, plans)
+    if found.plan.label == plan.label:
+        return None
+    before = read_manifest(run).get("plan") or {}
+    measured = {**(before.get("milliseconds") or {}), **found.milliseconds}
+    remarks = [*(before.get("remarks") or []), f"measured again: {why}", *found.remarks]
+    update_manifest(run, plan={**found.plan.as_dict(), "milliseconds": measured, "remarks": remarks})
+    return found
+
+
+def measured_plan(
+    parts: Parts, say: Callable[[str], None], plans: Sequence[Plan] | None = None
+) -> PlanChoice:
     """The fastest way to train these parts here, by their recipe; ``say`` is told of what is measured."""
     recipe = parts.recipe
     return choose_plan(
@@ -102,6 +132,7 @@ def measured_plan(parts: Parts, say: Callable[[str], None]) -> PlanChoice:
         allow_vmap=not recipe.inner.checkpoint,
         weighted=recipe.outer.hard_weight != 1 and parts.data.train.hard is not None,
         native=parts.network.descend is not None and not recipe.inner.checkpoint,
+        plans=plans,
         say=say,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from innerloop.experiment.loading import best_or_last
 from innerloop.experiment.messages import rate_hint, recipe_words
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.pictures import held_out
-from innerloop.experiment.plan import Slowdown, plan_of
+from innerloop.experiment.plan import Slowdown, measured_again, plan_of
 from innerloop.experiment.ranks import ranks_here, ranks_notes, remember_run
 from innerloop.experiment.recipe.picture_fit import refuse_unfitted
 from innerloop.experiment.recipe.protocols import refuse_mixed_ways
@@ -31,12 +32,13 @@ from innerloop.experiment.run_evaluation import evaluate_parts
 from innerloop.learners.base import OWN_PREFIX
 from innerloop.runs.checkpoints import save_checkpoint
 from innerloop.runs.directory import RECIPE, create_run
-from innerloop.runs.manifest import read_manifest, start_manifest, update_manifest
+from innerloop.runs.manifest import now, read_manifest, start_manifest, update_manifest
 from innerloop.runs.metrics import MetricsWriter
 from innerloop.runs.process import sole_writer
 from innerloop.runs.progress import Progress, RunLog, progress
 from innerloop.runs.tracking import NO_TRACKER, TrackerRun, check_followers
 from innerloop.training.execution.auto import IMAGE_MODES
+from innerloop.training.execution.plan import Plan
 from innerloop.training.execution.probes import check_compiler
 from innerloop.training.execution.worker_pool import worker_warnings
 from innerloop.training.state import TrainState
@@ -126,9 +128,19 @@ def session(
             yield bar
 
 
-def finish(run: Path, reason: str | None = None) -> None:
-    """Writes into the manifest that a run is finished, and why if that was before its last step."""
-    update_manifest(run, status="finished", reason=reason)
+def finish(run: Path, reason: str | None = None, **more: Any) -> None:
+    """Writes into the manifest that a run is finished, why if that was before its last step, and ``more``."""
+    update_manifest(run, status="finished", reason=reason, **more)
+
+
+@contextmanager
+def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    """Adds what the block takes to ``seconds``; a decorator, too."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
 
 
 def training_notes(recipe: Recipe, run: Path, step: int) -> list[str]:
@@ -140,7 +152,7 @@ def training_notes(recipe: Recipe, run: Path, step: int) -> list[str]:
 class RunRecorder:
     """Where a training tells how it goes: progress bar, the run's metrics and checkpoints, its tracker."""
 
-    def __init__(self, parts: Parts, run: Path, bar: Progress, heed: Callable[[float], None]) -> None:
+    def __init__(self, parts: Parts, run: Path, bar: Progress, heed: Slowdown) -> None:
         recipe = parts.recipe
         self._run, self._bar, self._rate, self._score = run, bar, recipe.inner.lr, score_name(parts.loss)
         known = _tracked(recipe, run, bar.line)
@@ -155,13 +167,13 @@ class RunRecorder:
     def __exit__(self, *error: Any) -> None:
         self._metrics.__exit__(*error)
 
-    def tell(self, step: int, loss: float, seconds: float) -> None:
+    def tell(self, step: int, loss: float, seconds: float) -> Plan | None:
         """Shows every step, whether its record is kept or not: some take minutes."""
         if not self._begun:
             self._bar.begin(step)
             self._begun = True
         self._bar.update(step, loss=loss, **self._own)
-        self._heed(seconds)
+        return self._heed(seconds)
 
     def log(self, record: dict[str, Any]) -> None:
         """Shows a record, and writes it to the run's metrics."""
@@ -223,23 +235,31 @@ def train_from(
 ) -> TrainResult:
     """Trains in a run's directory from some state to the end, and evaluates the result."""
     started, first_step, steps = time.perf_counter(), state.step, recipe.outer.steps
+    spent: dict[str, float] = {}
     notes, seen = [*notes, *training_notes(recipe, run, first_step)], seen_notes(recipe)
     with session(recipe, parts, run, first_step, show, notes) as bar:
         parts, state = settle_rate(recipe, parts, run, state, bar.line)
-        plan, expected = plan_of(parts, run, bar, steps - first_step)
-        with RunRecorder(parts, run, bar, Slowdown(plan, expected, bar.line)) as record:
-            fitted_at, validation = time.perf_counter(), validation_of(parts, plan)
-            with rate_hint(recipe, run):
-                log, save, tell = record.log, record.save, record.tell
+        with timed(spent, "plan"):
+            plan, expected = plan_of(parts, run, bar, steps - first_step)
+        pace = Slowdown(plan, expected, bar.line, partial(measured_again, parts, run))
+        with RunRecorder(parts, run, bar, pace) as record:
+            validation, began = validation_of(parts, plan), now("milliseconds")
+            with rate_hint(recipe, run), timed(spent, "fit"):
                 state = fit_parts(
-                    parts, state, plan=plan, validation=validation, log=log, save=save, tell=tell
+                    parts,
+                    state,
+                    plan=plan,
+                    validation=validation._replace(score=timed(spent, "validation")(validation.score)),
+                    log=timed(spent, "logging")(record.log),
+                    save=timed(spent, "checkpoints")(record.save),
+                    tell=record.tell,
                 )
-            seconds = time.perf_counter() - fitted_at
             bar.line(f"trained {state.step} steps; evaluating on {recipe.eval.episodes} held-out tasks")
-            weights, used = best_or_last(recipe, run, state)
-            evaluation = evaluate_parts(parts, weights, plan, run, used, notes=seen or None)
+            with timed(spent, "test"):
+                weights, used = best_or_last(recipe, run, state)
+                evaluation = evaluate_parts(parts, weights, pace.plan, run, used, notes=seen or None)
             record.finish(evaluation, state.step)
     done = state.step - first_step
-    speed = done * recipe.outer.batch / seconds if done else None
-    finish(run, None if state.step == steps else "validation stalled")
-    return TrainResult(run, state.step, evaluation, speed, plan, time.perf_counter() - started, notes)
+    speed = done * recipe.outer.batch / spent["fit"] if done else None
+    finish(run, None if state.step == steps else "validation stalled", first_step=began, seconds=spent)
+    return TrainResult(run, state.step, evaluation, speed, pace.plan, time.perf_counter() - started, notes)

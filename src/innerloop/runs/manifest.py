@@ -110,9 +110,9 @@ def actual_status(manifest: Mapping[str, Any]) -> str:
     return "killed" if status == "running" and alive(manifest) is False else status
 
 
-def now() -> str:
-    """The current time with its zone, to the second."""
-    return datetime.now().astimezone().isoformat(timespec="seconds")
+def now(timespec: str = "seconds") -> str:
+    """The current time with its zone, to the second unless said otherwise."""
+    return datetime.now().astimezone().isoformat(timespec=timespec)
 
 
 def kind_of(run: Path) -> str | None:

@@ -35,7 +35,7 @@ from innerloop.training.task_weights import batch_weights
 
 Log = Callable[[dict[str, Any]], None]
 Save = Callable[[TrainState, tuple[str, ...]], None]
-Tell = Callable[[int, float, float], None]
+Tell = Callable[[int, float, float], Plan | None]
 SAVE_SECONDS = 180.0
 """After which a checkpoint is due, however few steps were taken: what a kill may cost."""
 
@@ -100,7 +100,8 @@ def fit(
         log_every: steps between them.
         save: ``(state, tags)``: keeps a checkpoint; tags are ``last`` and ``best``.
         save_every: steps between checkpoints; there is also one every three minutes, which changes no number.
-        tell: ``(step, loss, seconds)``: hears of every step, and how long its gradient took.
+        tell: ``(step, loss, seconds)``: hears of every step, and how long its gradient took; may answer with
+            another plan for the next steps, of those that give the same bits.
 
     Raises:
         NonFiniteError: with step, task and a hint; the last good state has been saved.
@@ -119,8 +120,8 @@ def fit(
                 if log and loop.due(log_every, steps):
                     more = reported(loop.state.buffers)
                     log({"step": loop.state.step, **record, **more, **pace.lap(loop.state.step)})
-                if tell:
-                    tell(loop.state.step, record["loss"], loop.seconds)
+                if tell and (other := tell(loop.state.step, record["loss"], loop.seconds)):
+                    loop.run = meta_gradient(objective.loss, other, direction=objective.direction)
                 improved = False
                 if validation and loop.due(validation.every, steps):
                     improved = loop.validate(validation, log)

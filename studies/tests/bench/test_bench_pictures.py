@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from innerloop_studies.bench import episodes, heads
+from innerloop_studies.bench.environments import Environment
 
 ROW = {"case", "peer", "ours_ms", "peer_ms", "ratio", "ours_mb", "peer_mb", "threads", "repeats", "at_least"}
 
@@ -21,7 +22,8 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow  # eight processes, each with torch or scikit-learn to import
-def test_heads_run_and_report() -> None:
+def test_heads_run_and_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads.environments, "find", lambda name, say: None)
     sizes = {"problems": 12, "looped": 4, "dimensions": 30}
     report = heads.run(quick=True, say=lambda _: None, sizes=sizes)
     assert len(report["cases"]) == 4
@@ -31,6 +33,34 @@ def test_heads_run_and_report() -> None:
         assert row["at_least"] == 20
         assert "100.00 % of labels the same" in row["notes"]
         assert "float32@1" in row["notes"]
+
+
+@pytest.mark.parametrize("dtype", heads.DTYPES)
+def test_newtons_method_in_jax_solves_the_same_problems(dtype: str, jax_here: Environment) -> None:
+    sizes = {"problems": 3, "dimensions": 30}
+    sides = heads.jax_sides({"head": "logistic", "normalise": False, "sizes": sizes}, jax_here)
+    (side,) = (side for side in sides if side.name == f"jax {dtype}@1")
+    with heads.harness.started([side], heads.__name__, lambda _: None) as started:
+        asked = {"count": 3, "normalise": False, "dtype": dtype, "sizes": sizes}
+        told = started.children[side.name].ask("solutions", **asked)
+    x, y, _ = heads.problems(3, False, 30)
+    models = [
+        heads.estimator("logistic", tol=1e-10).fit(a.astype(float), b) for a, b in zip(x, y, strict=True)
+    ]
+    weights, bias = np.stack([m.coef_ for m in models]), np.stack([m.intercept_ for m in models])
+    right = heads.objectives(x, y, weights, bias)
+    assert heads.difference(np.array(told["objectives"]), right) <= heads.SAME
+    worse = heads.objectives(x, y, 1.01 * weights, bias)
+    assert heads.difference(worse, right) > heads.SAME  # the comparison can fail
+
+
+def test_the_objective_of_heads_is_the_one_in_words() -> None:
+    """Half the squared weights, and C times the cross-entropies: here of zeros and of one known sample."""
+    x, y = np.ones((1, 2, 3), np.float32), np.array([[0, 1]])
+    zeros = heads.objectives(x, y, np.zeros((1, 2, 3)), np.zeros((1, 2)))
+    assert zeros == pytest.approx(3 * 2 * np.log(2))
+    one = heads.objectives(x, y, np.array([[[1.0, 0, 0], [0, 0, 0]]]), np.zeros((1, 2)))
+    assert one == pytest.approx(0.5 + 3 * (np.log1p(np.exp(-1)) + np.log1p(np.e)))
 
 
 @pytest.mark.slow

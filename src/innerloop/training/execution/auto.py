@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -65,6 +65,7 @@ def choose_plan(
     allow_vmap: bool = True,
     weighted: bool = False,
     native: bool = False,
+    plans: Sequence[Plan] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> PlanChoice:
     """The fastest way to take this meta-gradient on this machine, measured on a real batch.
@@ -86,6 +87,7 @@ def choose_plan(
         allow_vmap: false for what cannot run under it (recomputed inner steps).
         weighted: whether tasks have weights: what is compiled here is then what training calls.
         native: whether the network has native code for its layers, which is built where that repays.
+        plans: the only ones to choose among, whatever ``execution``, ``compile`` and ``native`` are.
         say: receives a line for every mode while it is measured, if that takes longer than a second.
     """
     cores = threads or available_cores()
@@ -109,16 +111,18 @@ def choose_plan(
     images = batch.task(0).x_support.ndim > 3
     if images and batch.size == 1 and execution == compile == "auto":
         allow_vmap = False  # one task has no others to be run with, and nothing is compiled
-    plans = _candidates(execution, cores, batch.size, allow_vmap, chunk)
-    if compile == "native":
-        plans = _on_native_layers(plans, images)
+    candidates = list(plans or _candidates(execution, cores, batch.size, allow_vmap, chunk))
+    if compile == "native" and not plans:
+        candidates = _on_native_layers(candidates, images)
     before = native_calls()
-    seconds, remarks = time_plans(plans, batch, measure, steps, say)
+    seconds, remarks = time_plans(candidates, batch, measure, steps, say)
     if compile == "native" and native_calls() == before:
         remarks.append("these inner steps have no native code: it is not used")
     best = _worth_its_threads(seconds)
     milliseconds = {plan.label: 1000 * s for plan, s in seconds.items()}
     best = best._replace(reason=_why(best, milliseconds, execution))
+    if plans:
+        return PlanChoice(best, milliseconds, remarks)
     if native and compile == "auto" and execution in ("auto", *(IMAGE_MODES if images else ("vmap",))):
         workers = cores if execution != "loop" and batch.size > 1 else 1
         mode: Mode = "threads" if workers > 1 or execution == "threads" else "loop"
@@ -167,6 +171,25 @@ def _candidates(execution: str, cores: int, tasks: int, allow_vmap: bool, chunk:
     if execution == "vmap" or (execution == "auto" and allow_vmap):
         plans += [Plan("vmap", n, chunk) for n in counts]
     return plans
+
+
+def same_results(plan: Plan, cores: int, execution: str = "auto") -> list[Plan]:
+    """Plans with this one's results to the last bit: whole tasks, on one intra-op thread each.
+
+    >>> [one.label for one in same_results(Plan("threads", 2), 2)]
+    ['threads@2', 'loop@1', 'processes@2']
+    >>> [one.label for one in same_results(Plan("vmap", 2), 2)]
+    ['vmap@2']
+    """
+    if plan.mode == "vmap" or plan.intra_op > 1:
+        return [plan]
+    others = [Plan("loop", 1, compile=plan.compile)]
+    for n in (n for n in sorted({cores // 2, cores}) if n > 1):
+        others.append(Plan("threads", n, compile=plan.compile))
+        if plan.compile != "native":
+            others.append(Plan("processes", n))
+    known = [one for one in others if one.label != plan.label and execution in ("auto", one.mode)]
+    return [plan, *known]
 
 
 def _on_native_layers(plans: list[Plan], images: bool) -> list[Plan]:

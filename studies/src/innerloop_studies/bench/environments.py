@@ -32,6 +32,15 @@ class Environment(NamedTuple):
     variables: dict[str, str]
 
 
+def jax_devices(found: Environment, devices: int, dtype: str = "float32") -> Environment:
+    """JAX's environment, with so many host devices and this precision."""
+    flags = {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_ENABLE_X64": str(int(dtype == "float64")),
+    }
+    return found._replace(variables={**found.variables, **flags})
+
+
 def find(name: str, say: Callable[[str], None]) -> Environment | None:
     """The environment of a peer; without it, a word that it is left out."""
     python = _place(name) / "bin" / "python"

@@ -96,11 +96,7 @@ def jax_sides(base: Spec, environment: Environment, folder: Path) -> list[Side]:
     np.savez(inputs, allow_pickle=False, **{name: value.numpy() for name, value in tensors.items()})
     sides = []
     for devices in sorted({1, math.gcd(available_cores(), work.batch.size)}):
-        flags = {
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "JAX_ENABLE_X64": str(int(dtype == "float64")),
-        }
-        where = environment._replace(variables={**environment.variables, **flags})
+        where = environments.jax_devices(environment, devices, dtype)
         for convolution in ("im2col", "lax") if work.kind != "mlp" else ("",):
             spec = {**base, "side": "jax", "inputs": str(inputs), "lr": work.lr, "convolution": convolution}
             name = "-".join(filter(None, ("jax", convolution, f"{devices}-devices")))

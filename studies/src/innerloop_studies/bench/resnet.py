@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,16 +23,20 @@ from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.data.glyphs import glyphs
 from innerloop.learners.objectives.erm import erm
 from innerloop.learners.objectives.mixed_precision import at_precision, check_bfloat16
+from innerloop.nets.network import Network
 from innerloop.nets.resnet12 import SLOPE, WIDTHS, resnet12
 from innerloop.training.execution.gradient_types import Gradient
 from innerloop.training.execution.gradients import meta_gradient
 from innerloop.training.execution.plan import Plan
-from innerloop_studies.bench import harness
+from innerloop_studies.bench import environments, harness
+from innerloop_studies.bench.environments import Environment
 from innerloop_studies.bench.harness import Array, Report, Say, Side
 from innerloop_studies.bench.worker import Answer, Spec, Worker, flat
 
-TITLE = "a training step of ResNet-12, 32×32, batch 64, against eager float32"
-VERSION = 1
+TITLE = "a training step of ResNet-12, 32×32, batch 64, against eager float32 and JAX"
+VERSION = 2
+PEERS = ("jax",)
+JAX = "innerloop_studies.bench.jax_resnet"
 CLASSES = 64
 AT_LEAST = 1.9
 AGREE = {"float32": 0.03, "bfloat16": 0.5}
@@ -125,17 +132,21 @@ def functional(
     return step
 
 
+def pictures(sizes: Spec) -> tuple[Tensor, Tensor, Network]:
+    """Noise, for speed does not depend on what pictures show; its labels; and our network."""
+    samples, draw = sizes.get("samples", 64), torch.Generator().manual_seed(1)
+    x = torch.randn(samples, 3, 32, 32, generator=draw)
+    y = torch.randint(CLASSES, (samples,), generator=draw)
+    return x, y, resnet12(3, 32, CLASSES, widths=sizes.get("widths", WIDTHS), norm="running")
+
+
 def build(spec: Spec) -> tuple[Step, str]:
     """The side that ``spec`` asks for, and a remark on how it runs."""
     torch.set_num_threads(spec["threads"])
-    widths, samples = spec.get("widths", WIDTHS), spec.get("samples", 64)
-    draw = torch.Generator().manual_seed(1)
-    x = torch.randn(samples, 3, 32, 32, generator=draw)  # noise: speed does not depend on what pictures show
-    y = torch.randint(CLASSES, (samples,), generator=draw)
-    network = resnet12(3, 32, CLASSES, widths=widths, norm="running")
+    x, y, network = pictures(spec)
     params, buffers = network.init(torch.Generator().manual_seed(0))
     if spec["side"] == "eager":
-        model = ResNet12(widths)
+        model = ResNet12(spec.get("widths", WIDTHS))
         if spec["channels_last"]:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             x = x.contiguous(memory_format=torch.channels_last)
@@ -248,7 +259,11 @@ def run(
     sides = harness.on_threads(["eager"], plain, [cores] if quick else None)
     sides.append(Side("eager, channels last", {**plain, "channels_last": True, "threads": cores}))
     sides.append(Side("ours", {"side": "ours", "precision": precision, "threads": cores, **sizes}))
-    with harness.started(sides, __name__, say) as both:
+    jax = environments.find("jax", say)
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        if jax:
+            sides += jax_sides(sizes, environments.jax_devices(jax, 1), Path(folder))
+        both = stack.enter_context(harness.started(sides, __name__, say))
         remark = str(both.answers["ours"]["remark"])
         say(f"ours in {remark}")
         used = remark.partition(":")[0]
@@ -260,14 +275,33 @@ def run(
     notes, case = [f"gradients differ by {off:.1g}", remark, str(trained)], "ResNet-12 step, 32×32, batch 64"
     rows = [measured.row(case, "eager@", AT_LEAST, notes, "eager")]
     rows.append(measured.row(case, "eager, channels last", None, notes))
+    if jax:
+        best = harness.better(measured.timings, "jax")
+        told = [best.side.name.partition("@")[0], f"its first call {best.first_call_s:.0f} s", *notes[:2]]
+        rows.append(measured.row(case, "jax", None, told))
     return {"cases": rows, "machine": harness.machine()}
 
 
 def distance(gradients: dict[str, Array], precision: str) -> float:
-    """Of our gradient from eager float32's, relative."""
+    """Of our gradient from eager float32's, relative; JAX's is in float32, too."""
     reference = next(iter(gradients))
+    float32 = {name: one for name, one in gradients.items() if name != "ours"}
+    harness.disagreement(float32, reference, AGREE["float32"], "gradients")
     both = {name: gradients[name] for name in (reference, "ours")}
     return harness.disagreement(both, reference, AGREE[precision], "gradients")
+
+
+def jax_sides(sizes: dict[str, Any], environment: Environment, folder: Path) -> list[Side]:
+    """JAX, by products of patches and by its own convolution."""
+    x, y, network = pictures(sizes)
+    arrays = {**network.init(torch.Generator().manual_seed(0))[0], "x": x, "y": y}
+    inputs = folder / "resnet.npz"
+    np.savez(inputs, allow_pickle=False, **{name: value.numpy() for name, value in arrays.items()})
+    sides = []
+    for convolution in ("im2col", "lax"):
+        spec = {"side": "jax", "inputs": str(inputs), "convolution": convolution, "slope": SLOPE}
+        sides += harness.on_threads([f"jax-{convolution}"], spec, [available_cores()], JAX, environment)
+    return sides
 
 
 WORKER = ResnetWorker()

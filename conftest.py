@@ -26,6 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what run
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+collect_ignore_glob = ["studies/src/innerloop_studies/bench/jax_*.py"]  # for an environment with JAX in it
 os.environ[GIVEN] = str(turn())  # for worker processes: all collect the same
 NEEDS = {"bfloat16": bfloat16_works, "compiler": compiler_works}
 """What a test may need from the machine, and how it is found out: in a process of its own, once."""

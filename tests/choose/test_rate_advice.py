@@ -457,7 +457,7 @@ def test_a_run_with_auto_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("innerloop.experiment.training.save_checkpoint", cut)
+        patched.setattr("innerloop.experiment.session.save_checkpoint", cut)
         with pytest.raises(KeyboardInterrupt):
             train(halves, progress=False)
     half = next((tmp_path / "half").glob("*/*/manifest.json")).parent

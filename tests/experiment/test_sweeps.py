@@ -269,7 +269,7 @@ def test_a_run_that_fails_is_tried_again_by_the_same_command(monkeypatch: pytest
 
 def dies_after_checkpoints(job: RunJob) -> RunEnd:
     """The worker is killed right after the second checkpoint of its first run."""
-    from innerloop.experiment import training as recorder
+    from innerloop.experiment import session as recorder
 
     if not Path("died").exists():
         save, left = recorder.save_checkpoint, iter((1, 0))

@@ -20,7 +20,7 @@ from innerloop.core.files import write_json_atomic
 from innerloop.core.resources import available_cores
 from innerloop.experiment.recipe.settings import make_recipe, recipe_to_toml
 from innerloop.experiment.recipe.trust import admit
-from innerloop.experiment.training import record_end
+from innerloop.experiment.session import record_end
 from innerloop.report.page import write_page
 from innerloop.runs.directory import create_run
 from innerloop.runs.executors import open_executor, slots

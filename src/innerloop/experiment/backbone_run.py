@@ -30,7 +30,7 @@ from innerloop.experiment.recipe.settings import typed_keys
 from innerloop.experiment.results import Judged, TrainResult
 from innerloop.experiment.run_data import check_data, seen_notes, with_kept_data
 from innerloop.experiment.run_evaluation import beside, keep_evaluation
-from innerloop.experiment.training import finish, new_run, record_end
+from innerloop.experiment.session import finish, new_run, record_end
 from innerloop.runs.manifest import read_manifest, update_manifest
 from innerloop.runs.progress import Progress as RunProgress
 from innerloop.runs.progress import RunLog, TimeLeft

@@ -17,8 +17,7 @@ from innerloop.experiment.recipe.schema import Recipe
 from innerloop.learners.base import Learner
 from innerloop.learners.objectives.base import Objective
 from innerloop.learners.objectives.distillation import Teacher, distilled
-from innerloop.learners.objectives.episodic import episodic
-from innerloop.learners.objectives.erm import erm
+from innerloop.learners.objectives.episodic import episodic, erm
 from innerloop.learners.objectives.mixed_precision import in_bfloat16
 from innerloop.learners.objectives.multitask import multitask
 from innerloop.learners.objectives.reptile import reptile

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from innerloop.learners.objectives.distillation import distilled as distilled
     from innerloop.learners.objectives.distillation import teacher_of as teacher_of
     from innerloop.learners.objectives.episodic import episodic as episodic
-    from innerloop.learners.objectives.erm import erm as erm
+    from innerloop.learners.objectives.episodic import erm as erm
     from innerloop.learners.objectives.mixed_precision import Choice as Choice
     from innerloop.learners.objectives.mixed_precision import at_precision as at_precision
     from innerloop.learners.objectives.multitask import multitask as multitask
@@ -60,8 +60,7 @@ else:
             "innerloop.learners.kernel": "kernel_learner regression_tasks",
             "innerloop.learners.objectives.base": "Objective",
             "innerloop.learners.objectives.distillation": "distilled teacher_of",
-            "innerloop.learners.objectives.episodic": "episodic",
-            "innerloop.learners.objectives.erm": "erm",
+            "innerloop.learners.objectives.episodic": "episodic erm",
             "innerloop.learners.objectives.mixed_precision": "Choice at_precision",
             "innerloop.learners.objectives.multitask": "multitask task_head",
             "innerloop.learners.objectives.reptile": "reptile",

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from innerloop.core.losses import get_loss
-from innerloop.core.types import Params, Task, TaskBatch
+from innerloop.core.types import Params, Task, TaskBatch, all_samples
 from innerloop.kernels.empirical.exact import jacobian_kernel
 from innerloop.learners.base import Learner
 from innerloop.learners.gradient import anil, maml
 from innerloop.learners.objectives.base import Objective
-from innerloop.learners.objectives.episodic import all_samples
 from innerloop.learners.objectives.multitask import multitask, task_head
 from innerloop.nets.network import Network
 from innerloop.theory.convergence import linear_loss

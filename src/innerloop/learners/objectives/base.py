@@ -83,7 +83,7 @@ OBJECTIVES: dict[str, ObjectiveEntry] = {
         "the loss of one predictor for all",
         "nothing",
         "no inner problem",
-        "learners/objectives/erm.py",
+        "learners/objectives/episodic.py",
     ),
     "none": ObjectiveEntry(
         "pretrained weights, judged as they are",

@@ -1,4 +1,4 @@
-"""Learning through the inner loop."""
+"""The loss of a task: through its inner loop, or without one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from torch import Tensor
 
 from innerloop.core.arguments import checked
 from innerloop.core.losses import get_loss
-from innerloop.core.types import Buffers, Loss, Params, Task
-from innerloop.core.types import all_samples as all_samples
+from innerloop.core.types import Buffers, Loss, Params, Task, all_samples
 from innerloop.learners.base import Learner
 from innerloop.learners.objectives.base import Objective
+from innerloop.nets.network import Network, apply
 
 
 @checked
@@ -47,3 +47,21 @@ def episodic(learner: Learner, loss: Loss | str, split: bool = True) -> Objectiv
         return loss.value(outputs, y_out), buffers
 
     return Objective(f"episodic({learner.name})", loss=value, untrained=learner.untrained)
+
+
+@checked
+def erm(network: Network, loss: Loss | str) -> Objective:
+    r"""The loss of one shared predictor on all samples of a task (ERM; NAL in Landscape).
+
+    .. math:: L(\theta) = \ell\big(f_\theta(X' \cup X), Y' \cup Y\big)
+    """
+    loss = get_loss(loss)
+
+    def value(params: Params, buffers: Buffers, task: Task) -> tuple[Tensor, Buffers]:
+        """The loss of one task, and the buffers after it."""
+        x, y = all_samples(task)
+        # support and query are one training batch here, whatever the norm policy
+        outputs, buffers = apply(network, params, buffers, x, "batch")
+        return loss.value(outputs, y), buffers
+
+    return Objective("erm", loss=value)

@@ -17,9 +17,8 @@ from innerloop.core.arguments import checked
 from innerloop.core.errors import UserError
 from innerloop.core.losses import get_loss, is_classification
 from innerloop.core.trees import split_prefix
-from innerloop.core.types import Buffers, Loss, Params, Task
+from innerloop.core.types import Buffers, Loss, Params, Task, all_samples
 from innerloop.learners.objectives.base import Objective
-from innerloop.learners.objectives.episodic import all_samples
 from innerloop.nets.initial import uniform
 from innerloop.nets.network import Network
 

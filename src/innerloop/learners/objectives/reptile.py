@@ -7,10 +7,9 @@ from torch import Tensor
 
 from innerloop.core.arguments import checked
 from innerloop.core.losses import get_loss
-from innerloop.core.types import Buffers, Loss, Params, Task
+from innerloop.core.types import Buffers, Loss, Params, Task, all_samples
 from innerloop.learners.base import Learner
 from innerloop.learners.objectives.base import Objective
-from innerloop.learners.objectives.episodic import all_samples
 
 
 @checked

@@ -21,7 +21,7 @@ from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.core.trees import global_norm
 from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.data.glyphs import glyphs
-from innerloop.learners.objectives.erm import erm
+from innerloop.learners.objectives.episodic import erm
 from innerloop.learners.objectives.mixed_precision import at_precision, check_bfloat16
 from innerloop.nets.network import Network
 from innerloop.nets.resnet12 import SLOPE, WIDTHS, resnet12

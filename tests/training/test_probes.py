@@ -260,8 +260,7 @@ def test_doctor_says_so(dies: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @posix
 def test_tests_skip_with_the_reason(dies: Path, request: pytest.FixtureRequest) -> None:
-    import conftest
-
+    conftest = request.config.pluginmanager.get_plugin(str(request.config.rootpath / "conftest.py"))
     request.node.add_marker(pytest.mark.bfloat16)
     with pytest.raises(pytest.skip.Exception, match="ends the process with SIGILL on this machine"):
         conftest.pytest_runtest_setup(request.node)

@@ -40,9 +40,9 @@ def is_native() -> bool:
 
 
 @contextmanager
-def native_batches() -> Iterator[None]:
-    """Inside, networks may take the inner steps of all tasks under ``vmap`` in native code."""
-    token = _NATIVE.set(True)
+def native_batches(allowed: bool = True) -> Iterator[None]:
+    """Inside, networks may compute all tasks under ``vmap`` in native code, for the outer derivative alone."""
+    token = _NATIVE.set(allowed)
     try:
         yield
     finally:
@@ -52,6 +52,14 @@ def native_batches() -> Iterator[None]:
 def has_native_batches() -> bool:
     """Whether :func:`native_batches` is in force in this thread."""
     return not torch.compiler.is_compiling() and _NATIVE.get() and not _PLAIN.get()
+
+
+def _by_torch(fn: Callable[..., Any], *given: Any) -> Any:
+    """``fn(*given)``, an inner derivative, without native code of batches: only the outer one is known to it."""
+    if torch.compiler.is_compiling():  # there is none then, and no context variable to trace
+        return fn(*given)
+    with native_batches(False):
+        return fn(*given)
 
 
 def is_plain() -> bool:
@@ -91,8 +99,9 @@ def gradient(loss: Callable[[Params], Tensor], params: Params, keep_graph: bool 
     """
     if not is_plain():
         if keep_graph:
-            return torch.func.grad(loss)(params)
-        grads = torch.func.grad(loss)({name: value.detach() for name, value in params.items()})
+            kept: Params = _by_torch(torch.func.grad(loss), params)
+            return kept
+        grads = _by_torch(torch.func.grad(loss), {name: value.detach() for name, value in params.items()})
         # the loss may also depend on the outer parameters by itself (ANIL's features): cut that too
         return {name: value.detach() for name, value in grads.items()}
     keep_graph = keep_graph and torch.is_grad_enabled()
@@ -122,7 +131,7 @@ def value_and_gradient(
             gradients = torch.autograd.grad(value, list(at.values()), materialize_grads=True)
         answer = (value, more, dict(zip(at, gradients, strict=True)))
     else:
-        grads, (value, more) = torch.func.grad_and_value(fn, has_aux=True)(fixed)
+        grads, (value, more) = _by_torch(torch.func.grad_and_value(fn, has_aux=True), fixed)
         answer = (value, more, grads)
     constant: tuple[Tensor, Auxiliary, Params] = pytree.tree_map_only(Tensor, Tensor.detach, answer)
     return constant
@@ -132,7 +141,7 @@ def hessian_product(loss: Callable[[Params], Tensor], params: Params) -> Callabl
     r"""The function :math:`v \mapsto \nabla^2\ell(p)\,v`; the gradient is taken once, for all products."""
     fixed = {name: value.detach() for name, value in params.items()}
     if not is_plain():
-        linearised: Any = torch.func.vjp(torch.func.grad(loss), fixed)
+        linearised: Any = _by_torch(torch.func.vjp, torch.func.grad(loss), fixed)
         pull = linearised[1]
         return lambda v: {name: value.detach() for name, value in pull(v)[0].items()}
     with torch.enable_grad():

@@ -94,6 +94,8 @@ def mlp(
         """The last hidden layer, and the buffers as they were."""
         del statistics  # no normalisation layers
         x = x.flatten(1)
+        if has_native and last and native.has_features(hidden_params := select(params, every[:-2]), x):
+            return native.features(hidden_params, sizes[:-1], SLOPES[activation], x), buffers
         for i in range(last):
             x = act(layer(params, i, x))
         return x, buffers
@@ -103,9 +105,10 @@ def mlp(
         return layer(params, last, features)
 
     names = (f"layer{last}.weight", f"layer{last}.bias") if has_bias else (f"layer{last}.weight",)
-    if ntk or not has_bias or activation not in SLOPES:
-        return Network(init, features, head, names, "none", layered=True)
     every = [f"layer{i}.{name}" for i in range(last + 1) for name in ("weight", "bias")]
+    has_native = has_bias and not ntk and activation in SLOPES
+    if not has_native:
+        return Network(init, features, head, names, "none", layered=True)
 
     def descend(
         params: Params, buffers: Buffers, x: Tensor, y: Tensor, statistics: Statistics, descent: Descent

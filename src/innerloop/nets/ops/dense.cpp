@@ -1,4 +1,4 @@
-// Inner steps of a fully connected network on many tasks at once, and the chain back through them.
+// Inner steps of a fully connected network on many tasks at once and the chain back through them; its last maps and their gradient.
 //
 // A lane of a vector is a task: every product is one of vectors, entry by entry, and nothing is ever summed across lanes.
 // With parameters w_t before step t, g_t the gradient of its loss and H_t the Hessian,
@@ -100,10 +100,48 @@ template <class T> struct Layout {
   Matrix<T> of(Vector<T>* maps_at, Index l) const { return {maps_at + map[l], how.samples, 1}; }  // after layer l - 1
 };
 
-template <class T> void load(const T* from, Index row, Index first, Index count, Index tasks, Vector<T>* to) {
-  for (Index j = 0; j < count; j++)
-    for (Index t = 0; t < LANES<T>; t++) to[j][t] = first + t < tasks ? from[(first + t) * row + j] : T(0);
+// A square of vectors is transposed: lane j of vector i is lane i of vector j.
+template <class T> void turn(Vector<T>* square) {
+#pragma GCC unroll 4
+  for (Index w = LANES<T> / 2; w; w /= 2)
+#pragma GCC unroll 16
+    for (Index i = 0; i < LANES<T>; i++) {
+      if (i & w) continue;
+      const Vector<T> a = square[i], b = square[i + w];
+      for (Index k = 0; k < LANES<T>; k++) square[i][k] = k & w ? b[k - w] : a[k];
+      for (Index k = 0; k < LANES<T>; k++) square[i + w][k] = k & w ? b[k] : a[k + w];
+    }
 }
+
+// Entry j of the tasks of a group, whose rows begin at `from`, is vector place(j); lanes without a task are zero.
+template <class T, class P> void load(const T* from, Index row, Index first, Index count, Index tasks, Vector<T>* to, P place) {
+  for (Index j = 0; j < count; j += LANES<T>) {
+    Vector<T> square[LANES<T>];
+    const Index wide = std::min(LANES<T>, count - j);
+    for (Index t = 0; t < LANES<T>; t++) {
+      square[t] = Vector<T>{};
+      if (first + t < tasks) std::copy_n(from + (first + t) * row + j, wide, reinterpret_cast<T*>(square + t));
+    }
+    turn<T>(square);
+    for (Index k = 0; k < wide; k++) to[place(j + k)] = square[k];
+  }
+}
+
+// The other way round.
+template <class T, class P> void store(const Vector<T>* from, P place, Index first, Index count, Index tasks, T* to, Index row) {
+  for (Index j = 0; j < count; j += LANES<T>) {
+    Vector<T> square[LANES<T>];
+    const Index wide = std::min(LANES<T>, count - j);
+    for (Index k = 0; k < LANES<T>; k++) square[k] = k < wide ? from[place(j + k)] : Vector<T>{};
+    turn<T>(square);
+    for (Index t = 0; t < LANES<T> && first + t < tasks; t++)
+      std::copy_n(reinterpret_cast<const T*>(square + t), wide, to + (first + t) * row + j);
+  }
+}
+
+const auto in_order = [](Index j) { return j; };
+// Place in maps (width, samples) of an entry of (samples, width).
+auto as_map(Index samples, Index width) { return [=](Index j) { return j % width * samples + j / width; }; }
 
 // The slope of the activation where a map has these values.
 template <class T> Vector<T> slope_at(const Vector<T>& h, T slope) { return h > 0 ? Vector<T>{} + 1 : Vector<T>{} + slope; }
@@ -135,19 +173,22 @@ template <class T> void weight_gradient(const Layout<T>& of, Index l, Matrix<T> 
   }
 }
 
-// One step of a group: the gradient at the parameters on the tape, into `grad`.
-template <class T> void gradient(const Layout<T>& of, Vector<T>* x, const Vector<T>* y, Vector<T>* tape, Vector<T>* grad) {
+// Maps of all layers at the parameters on the tape; so many layers have the activation.
+template <class T> void see(const Layout<T>& of, Vector<T>* x, Vector<T>* tape, Index active) {
+  const Index n = of.how.samples;
+  Vector<T>* maps = tape + of.params;
+  for (Index l = 0; l < of.how.layers; l++) {
+    Matrix<T> z = of.of(maps, l + 1);
+    layer<T>(of, l, tape, l ? of.of(maps, l) : Matrix<T>{x, n, 1}, z, false);
+    for (Index j = 0; j < of.width[l + 1] * n && l < active; j++) z.at[j] *= slope_at<T>(z.at[j], T(of.how.slope));
+  }
+}
+
+// The gradient in the parameters, from that in the last layer before its activation, which is on the tape.
+template <class T> void pull(const Layout<T>& of, Vector<T>* x, Vector<T>* tape, Vector<T>* grad) {
   const Index last = of.how.layers, n = of.how.samples;
   Vector<T> *p = tape, *maps = tape + of.params, *deltas = maps + of.maps;
   auto input = [&](Index l) { return l ? of.of(maps, l) : Matrix<T>{x, n, 1}; };
-  for (Index l = 0; l < last; l++) {
-    Matrix<T> z = of.of(maps, l + 1);
-    layer<T>(of, l, p, input(l), z, false);
-    for (Index j = 0; j < of.width[l + 1] * n && l + 1 < last; j++) z.at[j] *= slope_at<T>(z.at[j], T(of.how.slope));
-  }
-  Matrix<T> out = of.of(maps, last), d = of.of(deltas, last);
-  if (of.how.labels) softmax<T>(out, of.width[last], n);
-  for (Index j = 0; j < of.width[last] * n; j++) d.at[j] = T(of.how.scale) * (out.at[j] - y[j]);
   for (Index l = last - 1; l >= 0; l--) {
     weight_gradient<T>(of, l, of.of(deltas, l + 1), input(l), grad, false);
     if (!l) break;
@@ -155,6 +196,16 @@ template <class T> void gradient(const Layout<T>& of, Vector<T>* x, const Vector
     multiply<T>(before, of.matrix(p, l).turned(), of.of(deltas, l + 1), of.width[l], of.width[l + 1], n, false);
     for (Index j = 0; j < of.width[l] * n; j++) before.at[j] *= slope_at<T>(h.at[j], T(of.how.slope));
   }
+}
+
+// One step of a group: the gradient at the parameters on the tape, into `grad`.
+template <class T> void gradient(const Layout<T>& of, Vector<T>* x, const Vector<T>* y, Vector<T>* tape, Vector<T>* grad) {
+  const Index last = of.how.layers, n = of.how.samples;
+  see<T>(of, x, tape, last - 1);
+  Matrix<T> out = of.of(tape + of.params, last), d = of.of(tape + of.params + of.maps, last);
+  if (of.how.labels) softmax<T>(out, of.width[last], n);
+  for (Index j = 0; j < of.width[last] * n; j++) d.at[j] = T(of.how.scale) * (out.at[j] - y[j]);
+  pull<T>(of, x, tape, grad);
 }
 
 // The Hessian of a step's loss times v; `moves` has room for two sets of maps.
@@ -204,20 +255,14 @@ template <class T> struct Room {  // of a thread, which keeps it
   }
 };
 
-// x (tasks, samples, inputs) and targets (tasks, samples, outputs) as maps of a group.
-template <class T> void load_maps(const T* from, Index first, Index tasks, Index samples, Index width, Vector<T>* to) {
-  for (Index s = 0; s < samples; s++)
-    for (Index c = 0; c < width; c++)
-      for (Index t = 0; t < LANES<T>; t++) to[c * samples + s][t] = first + t < tasks ? from[((first + t) * samples + s) * width + c] : T(0);
-}
-
 template <class T> void forward(const Steps& how, const int64_t* sizes, const T* params, const T* x, const T* y, T* adapted, T* kept) {
   const Layout<T> of(how, sizes);
   each_group(of.groups(), how.threads, [&](Index g) {
     static thread_local Room<T> room;
     const Index first = g * LANES<T>, n = how.samples, inputs = of.width[0] * n, outputs = of.width[how.layers] * n;
     Vector<T>*in = room.get(inputs + outputs + 2 * of.params), *targets = in + inputs, *grad = targets + outputs, *now = grad + of.params;
-    load_maps<T>(x, first, how.tasks, n, of.width[0], in), load_maps<T>(y, first, how.tasks, n, of.width[how.layers], targets);
+    load<T>(x, inputs, first, inputs, how.tasks, in, as_map(n, of.width[0]));
+    load<T>(y, outputs, first, outputs, how.tasks, targets, as_map(n, of.width[how.layers]));
     for (Index j = 0; j < of.params; j++) now[j] = Vector<T>{} + params[j];
     for (Index t = 0; t < how.steps; t++) {
       Vector<T>* tape = reinterpret_cast<Vector<T>*>(kept) + g * of.group() + t * of.step();
@@ -225,8 +270,7 @@ template <class T> void forward(const Steps& how, const int64_t* sizes, const T*
       gradient<T>(of, in, targets, tape, grad);
       for (Index j = 0; j < of.params; j++) now[j] -= T(how.lr) * grad[j];
     }
-    for (Index t = 0; t < LANES<T> && first + t < how.tasks; t++)
-      for (Index j = 0; j < of.params; j++) adapted[(first + t) * of.params + j] = now[j][t];
+    store<T>(now, in_order, first, of.params, how.tasks, adapted, of.params);
   });
 }
 
@@ -236,18 +280,52 @@ template <class T> void backward(const Steps& how, const int64_t* sizes, const T
     static thread_local Room<T> room;
     const Index first = g * LANES<T>, inputs = of.width[0] * how.samples;
     Vector<T>*in = room.get(inputs + 2 * of.params + 2 * of.maps), *v = in + inputs, *turned = v + of.params, *moves = turned + of.params;
-    load_maps<T>(x, first, how.tasks, how.samples, of.width[0], in), load<T>(arriving, of.params, first, of.params, how.tasks, v);
+    load<T>(x, inputs, first, inputs, how.tasks, in, as_map(how.samples, of.width[0]));
+    load<T>(arriving, of.params, first, of.params, how.tasks, v, in_order);
     for (Index t = how.steps - 1; t >= how.steps - how.through; t--) {
       Vector<T>* tape = reinterpret_cast<Vector<T>*>(const_cast<T*>(kept)) + g * of.group() + t * of.step();
       hessian_times<T>(of, in, tape, v, moves, turned);
       for (Index j = 0; j < of.params; j++) v[j] -= T(how.lr) * turned[j];
     }
-    for (Index t = 0; t < LANES<T> && first + t < how.tasks; t++)
-      for (Index j = 0; j < of.params; j++) each[(first + t) * of.params + j] = v[j][t];
+    store<T>(v, in_order, first, of.params, how.tasks, each, of.params);
   });
   std::fill(out, out + of.params, T(0));
   for (Index t = 0; t < how.tasks; t++)
     for (Index j = 0; j < of.params; j++) out[j] += each[t * of.params + j];
+}
+
+// The last maps of tasks with parameters of their own, all layers with the activation. Weight and bias of every layer:
+// entries of one task lie together, those of the next begin `rows` entries later.
+template <class T> void features(const Steps& how, const int64_t* sizes, const T* const* params, const int64_t* rows, const T* x, T* out, T* kept) {
+  const Layout<T> of(how, sizes);
+  each_group(of.groups(), how.threads, [&](Index g) {
+    static thread_local Room<T> room;
+    const Index first = g * LANES<T>, n = how.samples, inputs = of.width[0] * n, outputs = of.width[how.layers] * n;
+    Vector<T>*in = room.get(inputs), *tape = reinterpret_cast<Vector<T>*>(kept) + g * of.step();
+    load<T>(x, inputs, first, inputs, how.tasks, in, as_map(n, of.width[0]));
+    for (Index l = 0; l < how.layers; l++) {
+      load<T>(params[2 * l], rows[2 * l], first, of.width[l] * of.width[l + 1], how.tasks, tape + of.weight[l], in_order);
+      load<T>(params[2 * l + 1], rows[2 * l + 1], first, of.width[l + 1], how.tasks, tape + of.bias[l], in_order);
+    }
+    see<T>(of, in, tape, how.layers);
+    store<T>(of.of(tape + of.params, how.layers).at, as_map(n, of.width[how.layers]), first, outputs, how.tasks, out, outputs);
+  });
+}
+
+template <class T> void pull_features(const Steps& how, const int64_t* sizes, const T* x, const T* kept, const T* arriving, T* grads) {
+  const Layout<T> of(how, sizes);
+  each_group(of.groups(), how.threads, [&](Index g) {
+    static thread_local Room<T> room;
+    const Index first = g * LANES<T>, n = how.samples, inputs = of.width[0] * n, outputs = of.width[how.layers] * n;
+    Vector<T>*in = room.get(inputs + of.params), *grad = in + inputs;
+    Vector<T>* tape = reinterpret_cast<Vector<T>*>(const_cast<T*>(kept)) + g * of.step();
+    load<T>(x, inputs, first, inputs, how.tasks, in, as_map(n, of.width[0]));
+    Matrix<T> out = of.of(tape + of.params, how.layers), d = of.of(tape + of.params + of.maps, how.layers);
+    load<T>(arriving, outputs, first, outputs, how.tasks, d.at, as_map(n, of.width[how.layers]));
+    for (Index j = 0; j < outputs; j++) d.at[j] *= slope_at<T>(out.at[j], T(how.slope));
+    pull<T>(of, in, tape, grad);
+    store<T>(grad, in_order, first, of.params, how.tasks, grads, of.params);
+  });
 }
 
 }  // namespace
@@ -264,6 +342,14 @@ template <class T> void backward(const Steps& how, const int64_t* sizes, const T
   extern "C" void dense_backward_##NAME(const Steps* how, const int64_t* sizes, const T* x, const T* tape,                  \
                                         const T* arriving, T* each, T* out) {                                               \
     backward<T>(*how, sizes, x, tape, arriving, each, out);                                                                 \
+  }                                                                                                                         \
+  extern "C" void dense_features_##NAME(const Steps* how, const int64_t* sizes, const T* const* params, const int64_t* rows, \
+                                        const T* x, T* out, T* tape) {                                                      \
+    features<T>(*how, sizes, params, rows, x, out, tape);                                                                   \
+  }                                                                                                                         \
+  extern "C" void dense_pull_##NAME(const Steps* how, const int64_t* sizes, const T* x, const T* tape, const T* arriving,   \
+                                    T* grads) {                                                                             \
+    pull_features<T>(*how, sizes, x, tape, arriving, grads);                                                                \
   }
 EXPORT(float, float32)
 EXPORT(double, float64)

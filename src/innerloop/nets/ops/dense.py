@@ -1,6 +1,7 @@
-r"""Inner steps of a fully connected network on all tasks of a batch as one differentiable operation.
+r"""Features and inner steps of a fully connected network on all tasks of a batch, as operations of autograd.
 
-``dense.cpp`` computes them, a lane of a vector for each task. Backwards, with :math:`H_t` the Hessian of the
+``dense.cpp`` computes them, a lane of a vector for each task. Features, which have one derivative, are what
+queries need. Backwards through steps, with :math:`H_t` the Hessian of the
 loss at step :math:`t`, :math:`v \leftarrow v - \alpha H_t v` from the last step to the first. Under ``vmap``
 one call does all tasks; both are operations of torch's dispatcher, so that a captured graph has them.
 """
@@ -8,7 +9,9 @@ one call does all tasks; both are operations of torch's dispatcher, so that a ca
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,11 +57,32 @@ def _backward(x: Tensor, tape: Tensor, arriving: Tensor, *how: Any) -> Tensor:
     return out
 
 
+def _features(params: Sequence[Tensor], x: Tensor, sizes: list[int], slope: float) -> tuple[Tensor, Tensor]:
+    how, x = (sizes, 1, 0, False, 0.0, 0.0, slope), x.contiguous()
+    held = [p if p[0].is_contiguous() else p.contiguous() for p in params]
+    rows = (ctypes.c_int64 * len(held))(*(p.stride(0) for p in held))
+    out, tape = x.new_empty(*x.shape[:2], sizes[-1]), x.new_empty(_call("tape", x, how))
+    _call("features", x, how, held, rows, x, out, tape)
+    return out, tape
+
+
+def _features_backward(x: Tensor, tape: Tensor, arriving: Tensor, sizes: list[int], slope: float) -> Tensor:
+    out = x.new_empty(len(x), sum((before + 1) * after for before, after in itertools.pairwise(sizes)))
+    _call("pull", x, (sizes, 1, 0, False, 0.0, 0.0, slope), x.contiguous(), tape, arriving.contiguous(), out)
+    return out
+
+
 _HOW = "int[] sizes, int steps, int through, bool labels, float lr, float scale, float slope"
 _LIBRARY = torch.library.Library("innerloop", "FRAGMENT")
 _LIBRARY.define(f"dense_forward(Tensor params, Tensor x, Tensor y, {_HOW}) -> (Tensor, Tensor)")
 _LIBRARY.define(f"dense_backward(Tensor x, Tensor tape, Tensor arriving, {_HOW}) -> Tensor")
+_LIBRARY.define("dense_features(Tensor[] params, Tensor x, int[] sizes, float slope) -> (Tensor, Tensor)")
+_LIBRARY.define(
+    "dense_features_backward(Tensor x, Tensor tape, Tensor arriving, int[] sizes, float slope) -> Tensor"
+)
 _LIBRARY.impl("dense_forward", _forward, "CPU")
+_LIBRARY.impl("dense_features", _features, "CPU")
+_LIBRARY.impl("dense_features_backward", _features_backward, "CPU")
 _LIBRARY.impl("dense_backward", _backward, "CPU")
 
 
@@ -135,3 +159,62 @@ class _Tasks(torch.autograd.Function):
             _Tasks.apply(p, *one, how) for p, *one in zip(params.movedim(in_dims[0], 0), x, y, strict=True)
         ]
         return (torch.stack([one[0] for one in each]), torch.stack([one[1] for one in each])), (0, 0)
+
+
+def features(params: Params, sizes: Sequence[int], slope: float, x: Tensor) -> Tensor:
+    """The last hidden layer of one task; under ``vmap`` of every task.
+
+    Args:
+        params: weight and bias of every hidden layer, in order.
+        sizes: widths from the inputs to the last hidden layer.
+        slope: of the activation below zero.
+        x: inputs, ``(n, d)``.
+    """
+    out: Tensor = _Features.apply(x[None], list(sizes), slope, *(value[None] for value in params.values()))[0]
+    return out[0]
+
+
+def has_features(params: Mapping[str, Tensor], x: Tensor) -> bool:
+    """Whether native code computes features of such inputs here."""
+    kinds = {x.dtype, *(value.dtype for value in params.values())}
+    return has_native_batches() and x.device.type == "cpu" and kinds in ({torch.float32}, {torch.float64})
+
+
+class _Features(torch.autograd.Function):
+    """``(x, …, parameters) -> (features, tape)``, tasks first."""
+
+    @staticmethod
+    def forward(x: Tensor, sizes: list[int], slope: float, *params: Tensor) -> tuple[Tensor, Tensor]:
+        """Calls native code."""
+        out, tape = torch.ops.innerloop.dense_features(params, x, sizes, slope)
+        return out, tape
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keeps the tape."""
+        x, *ctx.how = inputs[:3]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(x, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, arriving: Tensor, _: Any) -> tuple[Any, ...]:
+        """The gradients in the parameters of every task."""
+        sizes, slope = ctx.how
+        found = torch.ops.innerloop.dense_features_backward(*ctx.saved_tensors, arriving, sizes, slope)
+        shapes = [shape for n, m in itertools.pairwise(sizes) for shape in ((m, n), (m,))]
+        parts = found.split([math.prod(shape) for shape in shapes], 1)
+        grads = (part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True))
+        return None, None, None, *grads
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, sizes: list[int], slope: float, *params: Tensor
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, None]]:
+        """All tasks at once."""
+        size = info.batch_size
+        x, *params = (
+            (t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)).flatten(0, 1)
+            for t, dim in zip((x, *params), (in_dims[0], *in_dims[3:]), strict=True)
+        )
+        out, tape = _Features.apply(x, sizes, slope, *params)
+        return (out.unflatten(0, (size, -1)), tape), (0, None)

@@ -41,7 +41,7 @@ def is_native() -> bool:
 
 @contextmanager
 def native_batches(allowed: bool = True) -> Iterator[None]:
-    """Inside, networks may compute all tasks under ``vmap`` in native code, for the outer derivative alone."""
+    """Inside, networks may compute all tasks under ``vmap`` in native code: one derivative."""
     token = _NATIVE.set(allowed)
     try:
         yield
@@ -55,7 +55,7 @@ def has_native_batches() -> bool:
 
 
 def _by_torch(fn: Callable[..., Any], *given: Any) -> Any:
-    """``fn(*given)``, an inner derivative, without native code of batches: only the outer one is known to it."""
+    """``fn(*given)``, an inner derivative, without native code of batches, which has the outer one alone."""
     if torch.compiler.is_compiling():  # there is none then, and no context variable to trace
         return fn(*given)
     with native_batches(False):

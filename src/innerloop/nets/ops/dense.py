@@ -35,12 +35,12 @@ class _Steps(ctypes.Structure):
     ]
 
 
-def _call(name: str, x: Tensor, how: Sequence[Any], *tensors: Tensor) -> int:
+def _call(name: str, x: Tensor, how: Sequence[Any], *arguments: Any) -> int:
     sizes, steps, through, labels, *numbers = how
     threads = torch.get_num_threads()
     about = _Steps(len(x), x.shape[1], len(sizes) - 1, steps, through, labels, threads, *numbers)
     widths = (ctypes.c_int64 * len(sizes))(*sizes)
-    return engine().call(f"dense_{name}", x.dtype, ctypes.byref(about), widths, *tensors) or 0
+    return engine().call(f"dense_{name}", x.dtype, ctypes.byref(about), widths, *arguments) or 0
 
 
 def _forward(params: Tensor, x: Tensor, y: Tensor, *how: Any) -> tuple[Tensor, Tensor]:
@@ -212,9 +212,9 @@ class _Features(torch.autograd.Function):
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, None]]:
         """All tasks at once."""
         size = info.batch_size
-        x, *params = (
+        x, *each = (
             (t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)).flatten(0, 1)
             for t, dim in zip((x, *params), (in_dims[0], *in_dims[3:]), strict=True)
         )
-        out, tape = _Features.apply(x, sizes, slope, *params)
+        out, tape = _Features.apply(x, sizes, slope, *each)
         return (out.unflatten(0, (size, -1)), tape), (0, None)

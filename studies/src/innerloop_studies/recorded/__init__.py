@@ -6,7 +6,8 @@ file from what a command has written, ``run`` runs those whose file is missing o
 
     <!-- results: rows adaptlr-* -->  …  <!-- end -->
 
-The first word names a function of ``reproductions`` or ``scores``, the others are its arguments.
+The first word names a function of ``published``, ``reproductions`` or ``scores``, the others are its
+arguments.
 """
 
 from __future__ import annotations
@@ -79,11 +80,11 @@ def pages() -> list[Path]:
 
 def filled(text: str) -> str:
     """A page with what its marks ask for: a block where the mark ends its line, else words within a line."""
-    from innerloop_studies.recorded import reproductions, scores  # these import this module
+    from innerloop_studies.recorded import published, reproductions, scores  # these import this module
 
     def fill(match: re.Match[str]) -> str:
         name, *words = shlex.split(match[2])
-        made = {**vars(reproductions), **vars(scores)}[name](*words)
+        made = {**vars(reproductions), **vars(scores), **vars(published)}[name](*words)
         return f"{match[1]}\n\n{made}\n\n{match[5]}" if match[3] else f"{match[1]}{made}{match[5]}"
 
     return MARK.sub(fill, text)

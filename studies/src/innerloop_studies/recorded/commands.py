@@ -53,6 +53,26 @@ LINES: dict[str, dict[str, str]] = {
         "omniglot-imaml": "innerloop train omniglot-imaml-cpu",
         "cifar-fs-supervised": "innerloop train cifar-fs-supervised-thin eval.seed=11",
         "cifar-fs-supervised-1000": "innerloop train cifar-fs-supervised-thin outer.steps=1000 eval.seed=11",
+        "sine-maml-published": "innerloop sweep sine-maml-published seed=[0,1,2]",
+        "omniglot-protonet-published": "innerloop train omniglot-protonet-published",
+        "omniglot-protonet-published-5shot": (
+            "innerloop train omniglot-protonet-published tasks.shots=5 eval.shots=5"
+        ),
+        "omniglot-maml-published": "innerloop train omniglot-maml-published",
+        "omniglot-maml-published-5shot": "innerloop train omniglot-maml-published tasks.shots=5 eval.shots=5",
+        "cifar-fs-protonet-published": "innerloop train cifar-fs-protonet-published",
+        "cifar-fs-protonet-published-5shot": (
+            "innerloop train cifar-fs-protonet-published tasks.shots=5 eval.shots=5"
+        ),
+        "cifar-fs-maml-published": "innerloop train cifar-fs-maml-published",
+        "cifar-fs-maml-published-5shot": "innerloop train cifar-fs-maml-published tasks.shots=5 eval.shots=5",
+        "cifar-fs-r2d2-published": "innerloop train cifar-fs-r2d2-published",
+        "cifar-fs-supervised-published": "innerloop train cifar-fs-supervised-published",
+        "mini-imagenet-protonet-published": "innerloop train mini-imagenet-protonet-published",
+        "mini-imagenet-protonet-published-5shot": (
+            "innerloop train mini-imagenet-protonet-published tasks.shots=5 eval.shots=5 outer.steps=6000"
+        ),
+        "mini-imagenet-supervised-published": "innerloop train mini-imagenet-supervised-published",
         "photos-protonet": "innerloop train photos/",
         "photos-protonet-plain": "innerloop train photos/ data.augment=none",
         "photos-supervised": "innerloop train pictures-supervised data.name=photos/",
@@ -77,7 +97,14 @@ LINES: dict[str, dict[str, str]] = {
 """What is typed, by kind and by the name of the file."""
 KINDS = ("reproductions", "benchmarks", *LINES)
 VERSIONS: dict[str, int] = {}  # of what a line finds, by the name of the file; 1 where none stands
+_ONE_SHOT = {"1-shot": "innerloop eval RUN eval.shots=1"}
+_TWENTY_WAYS = {"20-way": "innerloop eval RUN eval.ways=20"}
 ALSO: dict[str, Mapping[str, str]] = {
+    "omniglot-protonet-published": _TWENTY_WAYS,
+    "omniglot-protonet-published-5shot": _TWENTY_WAYS,
+    "cifar-fs-r2d2-published": _ONE_SHOT,
+    "cifar-fs-supervised-published": _ONE_SHOT,
+    "mini-imagenet-supervised-published": _ONE_SHOT,
     "omniglot-maml": {"support": "innerloop eval RUN model.norm=support eval.seed=11"},
     "photos-supervised": {"pretrained": "innerloop eval --backbone efficientnet-lite0 --against RUN"},
 }

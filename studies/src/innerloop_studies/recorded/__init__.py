@@ -9,8 +9,6 @@ file from what a command has written, ``run`` runs those whose file is missing o
 The first word names a function of ``reproductions`` or ``scores``, the others are its arguments.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -11,7 +11,6 @@ import torch
 
 from innerloop.testing.closeness import CHAINED, SINGLE_SUMMED, SUMMED, assert_close, assert_mean
 from innerloop.theory.rate.estimate import limit_moments
-from innerloop_studies.papers.adaptlr.bernacchia import Excess
 from innerloop_studies.papers.adaptlr.examples import (
     Eigenvalues,
     Traces,
@@ -26,7 +25,7 @@ from innerloop_studies.papers.adaptlr.examples import (
     risks,
     sub_gaussian_norm,
 )
-from innerloop_studies.papers.adaptlr.shared import seeded
+from innerloop_studies.papers.adaptlr.shared import Excess, seeded
 
 DOUBLE = torch.float64
 

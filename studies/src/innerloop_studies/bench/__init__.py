@@ -4,18 +4,13 @@ It states its ``TITLE`` and a ``VERSION``, raised by hand when a side or a case 
 ``figure`` if its result can be drawn. What it states is read, not imported: nothing here imports torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from innerloop.core.errors import UserError, did_you_mean
 from innerloop_studies.reproduce import stated
-
-if TYPE_CHECKING:
-    from innerloop_studies.bench.harness import Report
 
 
 class Benchmark(NamedTuple):
@@ -43,7 +38,6 @@ def module_of(name: str) -> Any:
     return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
-def run(name: str, *, quick: bool = False, say: Callable[[str], None] = print) -> Report:
-    """Runs a benchmark."""
-    report: Report = module_of(name).run(quick=quick, say=say)
-    return {"name": name, **report}
+def run(name: str, *, quick: bool = False, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Runs a benchmark: its ``Report``, with its name."""
+    return {"name": name, **module_of(name).run(quick=quick, say=say)}

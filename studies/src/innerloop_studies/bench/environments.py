@@ -1,7 +1,5 @@
 """Peers that want other packages than we do: each in an environment of its own in the user's cache."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import importlib
@@ -34,10 +32,8 @@ class Environment(NamedTuple):
 
 def jax_devices(found: Environment, devices: int, dtype: str = "float32") -> Environment:
     """JAX's environment, with so many host devices and this precision."""
-    flags = {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "JAX_ENABLE_X64": str(int(dtype == "float64")),
-    }
+    count = f"--xla_force_host_platform_device_count={devices}"
+    flags = {"XLA_FLAGS": count, "JAX_ENABLE_X64": str(int(dtype == "float64"))}
     return found._replace(variables={**found.variables, **flags})
 
 

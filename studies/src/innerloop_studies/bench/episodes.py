@@ -1,7 +1,5 @@
 """Episodes of pictures per second, on one thread, against a plain numpy gather per episode."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +11,6 @@ from numpy.typing import NDArray
 from innerloop.data.arrays import from_arrays
 from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Report, Say, Side
 from innerloop_studies.bench.worker import Spec, Worker
 
 TITLE = "Omniglot episodes to float tensors, one thread, against a numpy gather per episode"
@@ -71,12 +68,12 @@ def build(spec: Spec) -> Callable[[], Any]:
     return numpy_gather(images) if spec["side"] == "numpy" else ours(images, spec["batch"])
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
+def run(quick: bool = False, say: harness.Say = print, sizes: dict[str, int] | None = None) -> harness.Report:
     """All sides take turns, each in a process of its own with one thread; times are of 1,000 episodes."""
     base = {"threads": 1, **(sizes or {})}
-    sides = [Side("numpy", {"side": "numpy", **base})]
-    for name, batch in zip(AT_LEAST, (1, BATCH), strict=True):
-        sides.append(Side(name, {"side": "ours", "batch": batch, **base}))
+    sides = [harness.Side("numpy", {"side": "numpy", **base})]
+    by_name = zip(AT_LEAST, (1, BATCH), strict=True)
+    sides += [harness.Side(name, {"side": "ours", "batch": batch, **base}) for name, batch in by_name]
     with harness.started(sides, __name__, say) as all_sides:
         measured = all_sides.measured(quick, (3, 0.3), (15, 1.0), scale=lambda _: 1000 / PER_CALL)
     rows, ms = [], {name: one.ms for name, one in measured.timings.items()}

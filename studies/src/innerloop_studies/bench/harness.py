@@ -4,8 +4,6 @@ Timings drift, with temperature, neighbours, what ran just before: sides take tu
 them computes at a time, and a ratio is taken between blocks of the same round.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics
@@ -16,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Required, TypedDict, cast
+from typing import IO, Any, NamedTuple, Required, Self, TypedDict, cast
 
 import numpy as np
 
@@ -90,7 +88,7 @@ class Timing(NamedTuple):
     first_call_s: float
 
     @classmethod
-    def of(cls, side: Side, blocks: Sequence[Answer], first_call_s: float, scale: float = 1.0) -> Timing:
+    def of(cls, side: Side, blocks: Sequence[Answer], first_call_s: float, scale: float = 1.0) -> Self:
         """What a side's blocks amount to; ``scale`` is the whole work over that of a call."""
         rounds = [statistics.median(block["seconds"]) * 1e3 * scale for block in blocks]
         repeats = sum(len(block["seconds"]) for block in blocks)
@@ -149,17 +147,12 @@ class Child:
     ) -> None:
         self.name = name
         self.errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed on exit)
-        self.process = subprocess.Popen(
-            [python, *python_command("-m", "innerloop_studies.bench.worker", module)[1:]],
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-            encoding="utf-8",
-        )
+        command = [python, *python_command("-m", "innerloop_studies.bench.worker", module)[1:]]
+        talk: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors}
+        variables = {**os.environ, **(environment or {})}
+        self.process = subprocess.Popen(command, env=variables, text=True, encoding="utf-8", **talk)
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -219,13 +212,11 @@ class Started(NamedTuple):
         patience: float | None = None,
         scale: Callable[[Side], float] = lambda _: 1.0,
         warm: int = WARM,
-    ) -> Measured:
+    ) -> "Measured":
         """Lets the sides take turns: rounds and seconds of a block if quick, and else; ``scale`` by side."""
         blocks = take_turns(self.children, *(few if quick else many), 0.0 if quick else patience, warm)
-        timings = {
-            s.name: Timing.of(s, blocks[s.name], float(self.answers[s.name]["first_call_s"]), scale(s))
-            for s in self.sides
-        }
+        first = {name: float(answer["first_call_s"]) for name, answer in self.answers.items()}
+        timings = {s.name: Timing.of(s, blocks[s.name], first[s.name], scale(s)) for s in self.sides}
         return Measured(timings, bystanders(blocks[self.sides[0].name]), self.say)
 
 
@@ -247,19 +238,11 @@ class Measured(NamedTuple):
     ) -> Comparison:
         """Ours against a peer, each at its better thread count; ``name`` is the peer's for people."""
         mine, theirs = better(self.timings, ours), better(self.timings, peer)
-        row: Comparison = {
-            "case": case,
-            "peer": name or peer,
-            "ours_ms": mine.ms,
-            "peer_ms": theirs.ms,
-            "ratio": ratio(mine, theirs),
-            "ours_mb": mine.peak_mb,
-            "peer_mb": theirs.peak_mb,
-            "threads": f"{mine.side.spec['threads']} / {theirs.side.spec['threads']}",
-            "repeats": min(mine.repeats, theirs.repeats),
-            "at_least": at_least,
-            "notes": "; ".join([*notes, *busy(self.bystanders)]),
-        }
+        times = {"ours_ms": mine.ms, "peer_ms": theirs.ms, "ratio": ratio(mine, theirs)}
+        memory, told = {"ours_mb": mine.peak_mb, "peer_mb": theirs.peak_mb}, [*notes, *busy(self.bystanders)]
+        both: dict[str, Any] = {"threads": f"{mine.side.spec['threads']} / {theirs.side.spec['threads']}"}
+        both |= {"repeats": min(mine.repeats, theirs.repeats), "at_least": at_least, "notes": "; ".join(told)}
+        row = cast(Comparison, {"case": case, "peer": name or peer, **times, **memory, **both})
         self.say(f"{case}: {row['ratio']:.2f}× {row['peer']}; {row['notes']}")
         return row
 
@@ -280,10 +263,7 @@ def _child(side: Side, module: str, limits: dict[str, str]) -> Child:
 
 @contextmanager
 def started(
-    sides: Sequence[Side],
-    module: str,
-    say: Say,
-    child: Callable[[Side, str, dict[str, str]], Any] | None = None,
+    sides: Sequence[Side], module: str, say: Say, child: Callable[..., Any] | None = None
 ) -> Iterator[Started]:
     """Every side in a process of its own, built and run once, until the context ends."""
     with ExitStack() as stack:

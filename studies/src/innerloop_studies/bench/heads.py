@@ -1,7 +1,5 @@
 """Thousands of few-shot heads at once, against a loop of scikit-learn's estimators without torch."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from itertools import product

@@ -3,8 +3,6 @@
 Weights lie in the span of the support set, so that Newton's matrix has 130 rows for 25 samples and 5 ways.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -61,12 +59,8 @@ def newton(x: Any, y: Any) -> tuple[Any, Any]:
     return (basis @ v[:-1]).T, v[-1]
 
 
-def all_solved(x: Any, y: Any) -> tuple[Any, Any]:
-    """All problems, some at a time; on one host device, for jaxlib 0.10 may hang if two factor matrices."""
-    return lax.map(lambda one: newton(*one), (x, y), batch_size=TOGETHER)
-
-
-solve = jax.jit(all_solved)
+# all problems, some at a time; on one host device, for jaxlib 0.10 may hang if two factor matrices
+solve = jax.jit(lambda x, y: lax.map(lambda one: newton(*one), (x, y), batch_size=TOGETHER))
 
 
 def build(spec: Spec) -> Callable[[], tuple[Any, Any]]:

@@ -4,8 +4,6 @@ Convolutions are products of patches laid out (``im2col``), or ``lax.conv_genera
 channels last, and weights lie as JAX wants them before the clock starts.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -69,9 +67,8 @@ def features(convolve: Callable[..., Any], pooling: bool, params: Params, x: Any
         x = (x - mean) * scale + params[f"norm{i}.bias"]
         if pooling:
             h, w = (side // 2 * 2 for side in x.shape[1:3])
-            x = larger(
-                larger(x[:, :h:2, :w:2], x[:, :h:2, 1:w:2]), larger(x[:, 1:h:2, :w:2], x[:, 1:h:2, 1:w:2])
-            )
+            upper = larger(x[:, :h:2, :w:2], x[:, :h:2, 1:w:2])
+            x = larger(upper, larger(x[:, 1:h:2, :w:2], x[:, 1:h:2, 1:w:2]))
         x = jax.nn.relu(x)
     return x.reshape(len(x), -1)
 

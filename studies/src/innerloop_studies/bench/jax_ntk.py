@@ -1,7 +1,5 @@
 """Tangent kernels in JAX, by hand and by neural-tangents, in environments of their own, without torch."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

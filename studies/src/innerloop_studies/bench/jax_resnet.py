@@ -1,7 +1,5 @@
 """A training step of ResNet-12 in JAX, jitted; runs in an environment of its own, without torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

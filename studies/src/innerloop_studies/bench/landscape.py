@@ -1,7 +1,5 @@
 """Ten thousand task environments in one batched call, against a numpy loop that is vectorised over tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +9,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unuse
 
 from innerloop.theory.landscape.forms import compare
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Array, Report, Say
 from innerloop_studies.bench.worker import Spec, Worker
 
 TITLE = "10,000 task environments at d = 10 in one call, against a numpy loop over environments"
@@ -23,7 +20,7 @@ AT_LEAST = 20.0
 AGREE = 1e-10
 
 
-def environments(count: int, tasks: int, dim: int) -> tuple[Array, Array]:
+def environments(count: int, tasks: int, dim: int) -> tuple[harness.Array, harness.Array]:
     """Covariances of random directions with eigenvalues between 0.1 and 1, and optima; float64."""
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.standard_normal((count, tasks, dim, dim)))[0]
@@ -31,7 +28,7 @@ def environments(count: int, tasks: int, dim: int) -> tuple[Array, Array]:
     return (basis * values) @ np.swapaxes(basis, -1, -2), rng.standard_normal((count, tasks, dim))
 
 
-def numpy_loop(covariances: Array, optima: Array) -> Array:
+def numpy_loop(covariances: harness.Array, optima: harness.Array) -> harness.Array:
     """The gain of every environment, one environment at a time."""
     gains = np.empty(len(covariances))
     for e, (s, w) in enumerate(zip(covariances, optima, strict=True)):
@@ -57,7 +54,7 @@ def build(spec: Spec) -> Callable[[], Any]:
     return lambda: numpy_loop(s, w)
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
+def run(quick: bool = False, say: harness.Say = print, sizes: dict[str, int] | None = None) -> harness.Report:
     """Solutions, risks and gains of 10,000 environments of two and of ten tasks at d = 10."""
     count, dim = (sizes or {}).get("environments", ENVIRONMENTS), (sizes or {}).get("dim", DIM)
     rows = []

@@ -1,7 +1,5 @@
 """What the benchmarks of meta-gradients share: workloads, sides, their worker, and a row for every pair."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,23 +12,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from innerloop.core.losses import get_loss
+from innerloop.core import Loss, Params, TaskBatch, get_loss
 from innerloop.core.resources import available_cores
-from innerloop.core.types import Loss, Params, TaskBatch
-from innerloop.learners.gradient import maml
-from innerloop.learners.metric import protonet
-from innerloop.learners.objectives.episodic import episodic
-from innerloop.learners.proximal import imaml
-from innerloop.nets.convolutional import conv4
-from innerloop.nets.mlp import mlp
-from innerloop.nets.network import Network
-from innerloop.tasks.families import get_family
-from innerloop.tasks.sampler import make_sampler
-from innerloop.training.execution.gradients import meta_gradient
-from innerloop.training.execution.plan import Plan
+from innerloop.learners import episodic, imaml, maml, protonet
+from innerloop.nets import Network, conv4, mlp
+from innerloop.tasks import get_family, make_sampler
+from innerloop.training import Plan, meta_gradient
 from innerloop_studies.bench import environments, harness, maml_peers
-from innerloop_studies.bench.environments import Environment
-from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side, better
 from innerloop_studies.bench.worker import Answer, Spec, Worker, flat, peak_mb
 
 PLAIN = "plain-loop"
@@ -89,7 +77,7 @@ one_task = partial(pictures, "protonet", tasks=1, shots=5, channels=3, size=84, 
 """A training step of ProtoNet: the same of one task, Conv4-64."""
 
 
-def jax_sides(base: Spec, environment: Environment, folder: Path) -> list[Side]:
+def jax_sides(base: Spec, environment: environments.Environment, folder: Path) -> list[harness.Side]:
     """JAX on one host device and on as many as cores share the tasks; pictures by either convolution."""
     work, dtype = workload(base), base.get("dtype", "float32")
     inputs = folder / f"{work.kind}-{work.steps}-{dtype}.npz"
@@ -176,17 +164,12 @@ class GradientWorker(Worker):
         from innerloop.training.state import initial_state
 
         work, seen = sine(1, torch.float32), dict[int, float]()
-        fit(
-            episodic(maml(work.network, work.loss, work.lr, work.steps), work.loss),
-            initial_state(work.params, {}),
-            make_sampler(get_family("sine"), seed=0, shots=10, queries=10),
-            make_optimiser("adam", 1e-3),
-            steps=spec["steps"],
-            batch=work.batch.size,
-            plan=Plan(spec["mode"], spec["threads"], compile=spec["compile"]),
-            log=lambda record: seen.update({record["step"]: peak_mb()}),
-            log_every=spec["every"],
-        )
+        objective = episodic(maml(work.network, work.loss, work.lr, work.steps), work.loss)
+        sampler = make_sampler(get_family("sine"), seed=0, shots=10, queries=10)
+        given = objective, initial_state(work.params, {}), sampler, make_optimiser("adam", 1e-3)
+        plan = Plan(spec["mode"], spec["threads"], compile=spec["compile"])
+        lengths = {"steps": spec["steps"], "batch": work.batch.size, "log_every": spec["every"]}
+        fit(*given, plan=plan, log=lambda record: seen.update({record["step"]: peak_mb()}), **lengths)
         return {"peaks": seen}
 
 
@@ -207,19 +190,19 @@ def run_cases(
     cases: Sequence[tuple[int, Sequence[Ours]]],
     *,
     quick: bool,
-    say: Say,
+    say: harness.Say,
     sizes: dict[str, int] | None = None,
     libraries: bool = True,
     rounds: int = 11,
     warm: int = harness.WARM,
     prefix: str = "",
     exact: Spec | None = None,
-) -> Report:
+) -> harness.Report:
     """Runs every number of inner steps, with all ways of ours and all peers, on one thread and on all."""
     machine = harness.machine(quick)
     speeds = ", ".join(f"{g:.0f} on {n}" for n, g in machine["sgemm_gflops"].items())
     say(f"{machine['cpu']}, {machine['cores']} cores; sgemm reaches {speeds} thread(s), in GFLOP/s")
-    peers, rows = [PLAIN], list[Comparison]()
+    peers, rows = [PLAIN], list[harness.Comparison]()
     for name in maml_peers.LIBRARIES if libraries else ():
         if find_spec(name) is not None:
             peers.append(name)
@@ -228,7 +211,7 @@ def run_cases(
     jax = environments.find("jax", say)
     threads = [1] if quick else sorted({1, int(machine["cores"])})
 
-    def sides_of(base: Spec, ways: Sequence[Ours], folder: str) -> list[Side]:
+    def sides_of(base: Spec, ways: Sequence[Ours], folder: str) -> list[harness.Side]:
         """Ours and all peers, for one number of inner steps."""
         sides = harness.on_threads(peers, base, threads)
         for way in ways:
@@ -244,25 +227,20 @@ def run_cases(
                 precise = sides_of({**base, **exact, "dtype": "float64"}, ways, folder)
                 with harness.started(precise, __name__, say) as run:
                     off = harness.disagreement(run.results, sides[0].name)
-                    first = {
-                        side.spec["convolution"]: float(run.answers[side.name]["first_call_s"])
-                        for side in precise
-                        if side.module == JAX
-                    }
+                    theirs = {side.spec["convolution"]: side.name for side in precise if side.module == JAX}
+                    first = {key: float(run.answers[name]["first_call_s"]) for key, name in theirs.items()}
                 slow = [name for name, seconds in first.items() if seconds > SLOWER * min(first.values())]
                 for name in slow:
                     say(f"jax-{name} is left out: its first call took {first[name]:.0f} s on one task")
                 sides = [side for side in sides if side.spec.get("convolution") not in slow]
             with harness.started(sides, __name__, say) as run:
                 off = harness.disagreement(run.results, sides[0].name) if off is None else off
-                say(
-                    f"{len(sides)} sides compute the same meta-gradient{' in float64' if exact else ''} "
-                    f"(largest relative difference {off:.1g})"
-                )
+                same = f"the same meta-gradient{' in float64' if exact else ''}"
+                say(f"{len(sides)} sides compute {same} (largest relative difference {off:.1g})")
                 measured = run.measured(quick, (3, 0.05), (rounds, 0.5), warm=warm)
         for remark in harness.busy(measured.bystanders):
             say(f"{remark} meanwhile: measure again on an idle machine before quoting")
-        with Child(sides[0].name, __name__) as child:  # of its own: counting costs memory
+        with harness.Child(sides[0].name, __name__) as child:  # of its own: counting costs memory
             child.ask("setup", spec=sides[0].spec)
             flops = float(child.ask("flops")["flops"])
         rows += table(steps, ways, measured, off, [*peers, *(["jax"] if jax else [])], machine, flops, prefix)
@@ -272,23 +250,23 @@ def run_cases(
 def table(
     steps: int,
     ways: Sequence[Ours],
-    measured: Measured,
+    measured: harness.Measured,
     off: float,
     peers: Sequence[str],
     machine: Answer,
     flops: float,
     prefix: str = "",
-) -> list[Comparison]:
+) -> list[harness.Comparison]:
     """One row for every way of ours and every peer."""
-    rows: list[Comparison] = []
+    rows: list[harness.Comparison] = []
     for way in ways:
         start = f"{way.name}@"
-        ours = better(measured.timings, start)
+        ours = harness.better(measured.timings, start)
         gflops = flops / ours.ms / 1e6
         share = gflops / machine["sgemm_gflops"][str(ours.side.spec["threads"])]
         case = f"{prefix}{steps} step{'s' if steps > 1 else ''}, {way.name}"
         for name in peers:
-            peer = better(measured.timings, name)
+            peer = harness.better(measured.timings, name)
             notes = [
                 f"gradients differ by {off:.1g}",
                 f"memory beyond libraries and data {ours.added_mb:.0f} MB, peer {peer.added_mb:.0f} MB",

@@ -1,6 +1,6 @@
 """MAML on pictures, 4 tasks, 5 inner steps and 1: Omniglot's shapes, and the field's canonical case."""
 
-from __future__ import annotations
+from typing import Any
 
 from innerloop.core.resources import available_cores
 from innerloop.training.execution.probes import native_works
@@ -28,28 +28,11 @@ def run(quick: bool = False, say: Say = print) -> Report:
     small = run_cases("conv", [(5, ways(3.5, 1.2, 2.0)), (1, ways(2.2, 1.2, 1.1))], quick=quick, say=say)
     # seconds a call: fewer of them, and no libraries. In float32 the largest of four is another one
     # for another rounding, and gradients are up to 5 % off those of float64
-    large = run_cases(
-        "pooled",
-        [(5, ways(3.0, 1.3, 2.0)), (1, ways(2.8, 1.3, 1.6))],
-        quick=quick,
-        say=say,
-        libraries=False,
-        rounds=5,
-        warm=1,
-        prefix="canonical, ",
-        exact={"sizes": {"tasks": 1}},
-    )
-    first_order = [
-        Ours("native", {"mode": "loop", "compile": "native"}, {"plain-loop": 1.3, "jax": 1.0}, [1])
-    ]
-    first_order.append(Ours("torch", {"mode": "loop"}, {}))
-    step = run_cases(
-        "protonet",
-        [(1, first_order if native.works else first_order[1:])],
-        quick=quick,
-        say=say,
-        libraries=False,
-        prefix="ProtoNet, Conv4-64, 84×84, ",
-        exact={"sizes": {"size": 32}},
-    )
+    given: dict[str, Any] = {"quick": quick, "say": say, "libraries": False}
+    cases, one = [(5, ways(3.0, 1.3, 2.0)), (1, ways(2.8, 1.3, 1.6))], {"sizes": {"tasks": 1}}
+    large = run_cases("pooled", cases, rounds=5, warm=1, prefix="canonical, ", exact=one, **given)
+    own = Ours("native", {"mode": "loop", "compile": "native"}, {"plain-loop": 1.3, "jax": 1.0}, [1])
+    usual = Ours("torch", {"mode": "loop"}, {})
+    first_order, name = [own, usual] if native.works else [usual], "ProtoNet, Conv4-64, 84×84, "
+    step = run_cases("protonet", [(1, first_order)], prefix=name, exact={"sizes": {"size": 32}}, **given)
     return {**small, "cases": small["cases"] + large["cases"] + step["cases"]}

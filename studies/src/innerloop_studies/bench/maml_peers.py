@@ -9,8 +9,6 @@ layout on one inner step. With max pooling it makes it a quarter slower, so ther
 The libraries are used as their own examples use them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -54,12 +52,7 @@ FORWARDS: dict[str, Forward] = {"mlp": mlp, "conv": partial(conv4, False), "pool
 
 
 def task_gradient(
-    forward: Forward,
-    loss: Loss,
-    params: Params,
-    lr: float,
-    steps: int,
-    task: tuple[Tensor, Tensor, Tensor, Tensor],
+    forward: Forward, loss: Loss, params: Params, lr: float, steps: int, task: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
     """The gradient of the query loss after ``steps`` inner steps, in the order of ``params``."""
     x_support, y_support, x_query, y_query = task
@@ -118,12 +111,9 @@ def module_for(kind: str, params: Params) -> nn.Module:
         (ways, features), pooling = params["head.weight"].shape, kind == "pooled"
         filters, channels = params["conv0.weight"].shape[:2]
         for inputs in (channels, filters, filters, filters):
-            layers += [
-                nn.Conv2d(inputs, filters, 3, stride=1 if pooling else 2, padding=1),
-                nn.BatchNorm2d(filters, track_running_stats=False),
-                nn.ReLU(),
-                *([nn.MaxPool2d(2)] if pooling else []),
-            ]
+            layers.append(nn.Conv2d(inputs, filters, 3, stride=1 if pooling else 2, padding=1))
+            layers += [nn.BatchNorm2d(filters, track_running_stats=False), nn.ReLU()]
+            layers += [nn.MaxPool2d(2)] if pooling else []
         layers += [nn.Flatten(), nn.Linear(features, ways)]
     module = nn.Sequential(*layers).to(next(iter(params.values())).dtype)
     with torch.no_grad():

@@ -1,7 +1,5 @@
 """MAML on sinusoids: MLP 1-40-40-1, 25 tasks, 10 support and 10 query points, 5 inner steps and 1."""
 
-from __future__ import annotations
-
 from innerloop.training.execution.probes import compiler_works
 from innerloop_studies.bench.harness import Report, Say
 from innerloop_studies.bench.maml import Ours, run_cases
@@ -17,10 +15,8 @@ NATIVE = {"plain-loop": 60.0, "jax": 1.1}
 
 def run(quick: bool = False, say: Say = print) -> Report:
     """Ours in native code, compiled to C++, with the graph captured, and eager; all under ``vmap``."""
-    ways = [
-        Ours("eager", {"mode": "vmap", "compile": "off"}, EAGER),
-        Ours("captured", {"mode": "vmap", "compile": "trace"}, EAGER),
-    ]
+    uncompiled = {"eager": "off", "captured": "trace"}
+    ways = [Ours(name, {"mode": "vmap", "compile": how}, EAGER) for name, how in uncompiled.items()]
     compiler = compiler_works()
     if not compiler.works:
         say(f"{compiler.reason}: the compiled cases are left out")

@@ -1,7 +1,5 @@
 """Peak memory: it must not grow with meta-steps, nor iMAML's with inner steps; other loops beside it."""
 
-from __future__ import annotations
-
 from innerloop_studies.bench import harness
 from innerloop_studies.bench.harness import Child, Comparison, Report, Say, Side, Timing, single_row
 

@@ -1,27 +1,19 @@
 """MAML's kernel of 200 tasks at once, against a loop over pairs of tasks; how times of predictions grow."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from innerloop.core.resources import available_cores
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic.networks import mlp_kernel
-from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels import Descent, fit, mlp_kernel, predict_tasks
 from innerloop.kernels.meta.kernel import maml_kernel, stack
-from innerloop.kernels.meta.predict import fit, predict_tasks
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Child, Comparison, Report, Say
 from innerloop_studies.bench.worker import Answer, Spec, Worker
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "MAML's kernel of 200 tasks against a loop over pairs; growth of kernel predictions"
 VERSION = 1
@@ -119,12 +111,12 @@ class MetakernelWorker(Worker):
         return {"seconds": better_of_two}
 
 
-def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = None) -> Report:
+def run(quick: bool = False, say: harness.Say = print, sizes: dict[str, int] | None = None) -> harness.Report:
     """Both comparisons, then the growth of predictions."""
     sizes = sizes or {}
     rows = [one_case(given, quick, say, sizes) for given in (False, True)]
     points = [p for p in POINTS if p <= sizes.get("points", 1000 if quick else POINTS[-1])]
-    with Child("growth", __name__) as child:
+    with harness.Child("growth", __name__) as child:
         by_method = child.ask("growth", points=points, threads=available_cores())["seconds"]
     growth = {"points": points, "seconds": by_method, "outputs": OUTPUTS, "depth": DEPTH}
     for method, seconds in by_method.items():
@@ -136,7 +128,7 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     return {"cases": rows, "growth": growth, "machine": harness.machine(quick)}
 
 
-def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Comparison:
+def one_case(given: bool, quick: bool, say: harness.Say, sizes: dict[str, int]) -> harness.Comparison:
     """One comparison, each side at its better thread count."""
     tasks, looped = sizes.get("tasks", TASKS), sizes.get("looped", LOOPED)
     sides = harness.on_threads(["ours"], {"given": given, "tasks": tasks})
@@ -153,7 +145,7 @@ def one_case(given: bool, quick: bool, say: Say, sizes: dict[str, int]) -> Compa
     return measured.row(title, "pair-loop", None if given else AT_LEAST, notes)
 
 
-def figure(result: Report) -> Figure:
+def figure(result: harness.Report) -> Any:
     """Of a result of ``bench metakernel``: the growth of predictions, on logarithmic axes."""
     from innerloop.report.plots.panels import line, panel, panels_figure
 

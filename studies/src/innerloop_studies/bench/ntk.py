@@ -1,7 +1,5 @@
 """Tangent kernels of networks, empirical and analytic, against ``vmap(grad)``, JAX and neural-tangents."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +11,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from innerloop.core.types import Params
-from innerloop.kernels.analytic.networks import conv_kernel, mlp_kernel
-from innerloop.kernels.empirical.kernel import empirical_ntk
-from innerloop.nets.convolutional import conv4
-from innerloop.nets.mlp import mlp
-from innerloop.nets.network import Network, apply
+from innerloop.kernels import conv_kernel, empirical_ntk, mlp_kernel
+from innerloop.nets import Network, apply, conv4, mlp
 from innerloop.nets.norms import groups_for
 from innerloop_studies.bench import environments, harness
 from innerloop_studies.bench.harness import Comparison, Measured, Report, Say, Side, better
@@ -112,10 +107,9 @@ def sides_of(name: str, sizes: dict[str, int], folder: Path, found: dict[str, An
     case, base = CASES[name], {"case": name, "sizes": sizes, "method": "layerwise"}
     _, params, x = _problem(base)
     given = {} if case.depth else params
-    np.savez(
-        folder / f"{name}.npz", allow_pickle=False, x=x.numpy(), **{k: p.numpy() for k, p in given.items()}
-    )
-    told = {"inputs": str(folder / f"{name}.npz"), "output": case.output, "depth": case.depth}
+    inputs = folder / f"{name}.npz"
+    np.savez(inputs, allow_pickle=False, x=x.numpy(), **{k: p.numpy() for k, p in given.items()})
+    told = {"inputs": str(inputs), "output": case.output, "depth": case.depth}
     told["groups"] = groups_for(len(params["norm0.weight"])) if "norm0.weight" in given else 0
     sides = harness.on_threads(["ours", *([PEER] if PEER in case.at_least else [])], base)
     for peer in case.at_least:
@@ -147,9 +141,8 @@ def _rows(name: str, measured: Measured, off: float) -> list[Comparison]:
         notes = [f"memory added: {ours:.0f} against {other:.0f} MB", f"kernels agree to {off:.0e}"]
         if peer == PEER:
             notes.insert(1, f"promised: {faster:g}× faster, {case.less_memory:g}× less added")
-        row = measured.row(
-            case.title, f"{peer}@", faster, notes, peer.replace("-JAC", ", JAC").replace("-STR", ", STR")
-        )
+        shown = peer.replace("-JAC", ", JAC").replace("-STR", ", STR")
+        row = measured.row(case.title, f"{peer}@", faster, notes, shown)
         rows.append({**row, "memory_ratio": other / ours})
     return rows
 

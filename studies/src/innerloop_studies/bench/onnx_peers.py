@@ -1,7 +1,5 @@
 """Features by onnxruntime or OpenVINO, from a file of ONNX that we wrote; imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

@@ -1,7 +1,5 @@
 """A run as a whole: how long until its first step, and what of its time is not training."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
@@ -11,7 +9,6 @@ from typing import Any
 
 from innerloop.runs.manifest import read_manifest
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Comparison, Report, Say, single_row, timed_command
 
 TITLE = "a whole run: time to its first step, and what of its time is not training"
 VERSION = 1
@@ -24,7 +21,7 @@ CASES = {
 }
 
 
-def run(quick: bool = False, say: Say = print, seconds: float | None = None) -> Report:
+def run(quick: bool = False, say: harness.Say = print, seconds: float | None = None) -> harness.Report:
     """Runs of about five minutes, each in a process of its own, by the command that people type."""
     wanted = seconds or (5.0 if quick else SECONDS)
     few = ("eval.episodes=20", "eval.validation_episodes=20") if quick else ()
@@ -32,7 +29,7 @@ def run(quick: bool = False, say: Say = print, seconds: float | None = None) -> 
     return {"cases": rows, "machine": harness.machine(quick)}
 
 
-def rows_of(case: str, words: tuple[str, ...], wanted: float, say: Say) -> list[Comparison]:
+def rows_of(case: str, words: tuple[str, ...], wanted: float, say: harness.Say) -> list[harness.Comparison]:
     """Of the last of up to four runs: each says how many steps the next one needs."""
     steps, first_plan = FIRST_STEPS, 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -43,10 +40,8 @@ def rows_of(case: str, words: tuple[str, ...], wanted: float, say: Say) -> list[
             if told["training"] >= 0.7 * wanted:
                 break
             steps = round(steps * wanted / told["training"])
-    own, parts = (
-        told["total"] - told["validation"] - told["test"],
-        ("start", "plan", "checkpoints", "logging"),
-    )
+    own = told["total"] - told["validation"] - told["test"]
+    parts = ("start", "plan", "checkpoints", "logging")
     notes = [
         ", ".join(f"{name} {told[name]:.2g} s" for name in (*parts, "end")),
         f"besides, validation {told['validation']:.2g} s and the test {told['test']:.2g} s",
@@ -55,27 +50,22 @@ def rows_of(case: str, words: tuple[str, ...], wanted: float, say: Say) -> list[
     ]
     known = {"ours_ms": 1e3 * own, "peer_ms": 1e3 * told["training"], "ratio": told["training"] / own}
     known |= {"at_least": AT_LEAST}
-    whole = single_row(f"{case}, whole run", "its steps alone", known, "; ".join(notes))
+    whole = harness.single_row(f"{case}, whole run", "its steps alone", known, "; ".join(notes))
     say(f"{case}: {100 - 100 * known['ratio']:.1f} % of {own:.0f} s are not training; {whole['notes']}")
     until = {"ours_ms": 1e3 * told["first_step"]}
-    return [whole, single_row(f"{case}, until the first step", "", until, notes[0])]
+    return [whole, harness.single_row(f"{case}, until the first step", "", until, notes[0])]
 
 
 def one_run(words: list[str], environment: dict[str, str] | None) -> dict[str, Any]:
     """Seconds of a run and of its parts, as it recorded them; what it did not is its start and its end."""
     began = datetime.now().astimezone()
-    total, printed = timed_command("train", "train", *words, "--json", env=environment)
+    total, printed = harness.timed_command("train", "train", *words, "--json", env=environment)
     result = json.loads(printed)
     manifest = read_manifest(Path(result["run"]))
     spent = {"validation": 0.0, "checkpoints": 0.0, "logging": 0.0, **manifest["seconds"]}
     first = (datetime.fromisoformat(manifest["first_step"]) - began).total_seconds()
-    return {
-        **spent,
-        "total": total,
-        "first_step": first,
-        "start": first - spent["plan"],
-        "training": spent["fit"] - spent["validation"] - spent["checkpoints"] - spent["logging"],
-        "end": total - first - spent["fit"] - spent["test"],
-        "steps": result["steps"],
-        "way": "{mode}@{threads}, compile={compile}".format(**manifest["plan"]),
-    }
+    training = spent["fit"] - spent["validation"] - spent["checkpoints"] - spent["logging"]
+    ends = {"start": first - spent["plan"], "end": total - first - spent["fit"] - spent["test"]}
+    way = "{mode}@{threads}, compile={compile}".format(**manifest["plan"])
+    about = {"total": total, "first_step": first, "training": training, "steps": result["steps"], "way": way}
+    return {**spent, **about, **ends}

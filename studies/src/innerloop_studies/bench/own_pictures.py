@@ -1,7 +1,5 @@
 """Your own pictures: features against a script, onnxruntime and OpenVINO, episodes, the whole command."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -85,8 +83,7 @@ def features_side(spec: Spec) -> Callable[[], Any]:
     """The side of features asked for by ``side``, ``threads`` and ``files``."""
     import torch
 
-    from innerloop.classify.backbones import open_backbone
-    from innerloop.classify.features import extract
+    from innerloop.classify import extract, open_backbone
 
     files = [Path(file) for file in spec["files"]]
     backbone = open_backbone(NAME) if spec["weights"] == "published" else _drawn()
@@ -150,10 +147,8 @@ def network_case(base: Spec, peers: Sequence[Side], quick: bool, what: str, say:
         off = harness.disagreement(all_sides.results, "ours, torch", ALIKE, "features")
         measured = all_sides.measured(quick, (2, 0.1), (5, 1.0))
     case, notes = f"the network alone, {PREPARED} prepared pictures", [what, f"features differ by {off:.1g}"]
-    return [
-        measured.row(f"{case}, {side.name}", OTHERS, LIBRARIES, notes, best_peer(measured), side.name)
-        for side in sides
-    ]
+    given = OTHERS, LIBRARIES, notes, best_peer(measured)
+    return [measured.row(f"{case}, {side.name}", *given, side.name) for side in sides]
 
 
 def best_peer(measured: harness.Measured) -> str:
@@ -240,8 +235,7 @@ def ours(features: Array, spec: Spec) -> Callable[[], Any]:
     """All episodes, as ``innerloop eval --backbone`` judges them once features are there."""
     import torch
 
-    from innerloop.evaluation.frozen import evaluate_features
-    from innerloop.evaluation.protocol import Protocol
+    from innerloop.evaluation import Protocol, evaluate_features
     from innerloop.training.execution.plan import Plan
 
     shape, values = spec["sizes"], torch.from_numpy(features)
@@ -257,9 +251,8 @@ def labelled(labels: Sequence[str] | Array) -> Any:
     names, counts = np.unique(labels, return_counts=True)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     images, splits = np.zeros((len(labels), 1, 1, 1), np.uint8), {"test": np.arange(len(names))}
-    return ImageSource(
-        "features", images, starts, tuple(map(str, names)), splits, None, (), NumberedFiles("{row}"), ""
-    )
+    classes, files = tuple(map(str, names)), NumberedFiles("{row}")
+    return ImageSource("features", images, starts, classes, splits, None, (), files, "")
 
 
 def scikit_learn(features: Array, spec: Spec) -> Callable[[], Any]:
@@ -366,10 +359,8 @@ def command_case(files: Sequence[Path], quick: bool, what: str) -> Comparison:
     case = f"{learnt} examples and {len(truth)} new pictures to labels, the whole command"
     times = {"ours_ms": 1e3 * seconds, "peer_ms": 1e3 * LIMIT, "ratio": LIMIT / seconds}
     measured = {**times, "ours_mb": None, "peer_mb": None, "at_least": 1.0}
-    threads, notes = f"{available_cores()} / -", "; ".join([right, kept, *others])
-    return harness.single_row(
-        case, f"promised {LIMIT:.0f} s", measured, notes, threads=threads, repeats=len(outcomes)
-    )
+    told = case, f"promised {LIMIT:.0f} s", measured, "; ".join([right, kept, *others])
+    return harness.single_row(*told, threads=f"{available_cores()} / -", repeats=len(outcomes))
 
 
 def build(spec: Spec) -> Callable[[], Any]:

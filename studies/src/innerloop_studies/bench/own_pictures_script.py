@@ -1,7 +1,5 @@
 """Features as a careful user's script computes them: torch modules, batches of 32, Pillow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,10 +29,8 @@ class SameConv(nn.Conv2d):
 
 def conv(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """Convolution and batch norm."""
-    return nn.Sequential(
-        SameConv(inputs, outputs, kernel, stride, groups=groups, bias=False),
-        nn.BatchNorm2d(outputs, eps=1e-3),
-    )
+    layer = SameConv(inputs, outputs, kernel, stride, groups=groups, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs, eps=1e-3))
 
 
 class Bottleneck(nn.Module):

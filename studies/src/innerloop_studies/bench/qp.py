@@ -5,8 +5,6 @@ solver's one by one, which gives a gradient in Gram matrices; ours knows that it
 be elsewhere: ``pip install --no-deps --target DIR qpth``, then ``PYTHONPATH=DIR innerloop bench qp``.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Callable
@@ -24,7 +22,6 @@ from innerloop.solvers.products import gram_matrix
 from innerloop.solvers.ridge import ridge_closed_form
 from innerloop.solvers.svm_dual import svm_coefficients, svm_heads
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Comparison, Report, Say
 from innerloop_studies.bench.worker import Spec, Worker, flat
 
 TITLE = "8 heads of MetaOptNet and R2D2, forward and backward, against a general solver and a linear head"
@@ -38,15 +35,14 @@ SIZES: list[Sizes] = [
 TINY: Sizes = {"tasks": 2, "shots": 2, "queries": 1, "dimensions": 30}
 NAMES = {"qpth": "qpth, one by one", "dense": "dense interior point, one by one", "linear": "linear head"}
 
-PARTS = {
+PARTS = {  # what is measured: a title, who else does it, and the ratio that we promise
     "head": ("SVM heads", ("qpth", "dense"), 10.0),
     "programmes": ("their quadratic programmes alone", ("qpth", "dense"), 10.0),
     "ridge": ("R2D2 heads", ("linear",), 0.5),
 }
-"""What is measured: a title, who else does it, and the ratio that we promise."""
 
 
-def run(quick: bool = False, say: Say = print, sizes: list[Sizes] | None = None) -> Report:
+def run(quick: bool = False, say: harness.Say = print, sizes: list[Sizes] | None = None) -> harness.Report:
     """Heads of eight tasks at several sizes; whole, and the programmes alone."""
     if find_spec("qpth") is None:
         say("qpth is not installed: the general solver is a dense interior point of our own")
@@ -54,7 +50,7 @@ def run(quick: bool = False, say: Say = print, sizes: list[Sizes] | None = None)
     return {"cases": cases, "machine": harness.machine(quick)}
 
 
-def one_case(name: str, size: Sizes, quick: bool, say: Say) -> list[Comparison]:
+def one_case(name: str, size: Sizes, quick: bool, say: harness.Say) -> list[harness.Comparison]:
     """Ours against every peer that is there, each at its better thread count."""
     what, others, at_least = PARTS[name]
     peers = [who for who in others if who != "qpth" or find_spec("qpth") is not None]
@@ -270,9 +266,8 @@ class DenseQP(torch.autograd.Function):
 
 def _factorised(Q: Tensor, G: Tensor, A: Tensor, weight: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
     """Solves ``(Q + GᵀΘG)dx + Aᵀdy = r`` with ``A dx = s``."""
-    system = torch.cat(
-        [torch.cat([Q + (G.mT * weight) @ G, A.mT], 1), torch.cat([A, A.new_zeros(len(A), len(A))], 1)]
-    )
+    above, below = [Q + (G.mT * weight) @ G, A.mT], [A, A.new_zeros(len(A), len(A))]
+    system = torch.cat([torch.cat(above, 1), torch.cat(below, 1)])
     factor = torch.linalg.lu_factor(system)
 
     def solve(r: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:

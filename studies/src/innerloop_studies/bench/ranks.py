@@ -1,7 +1,5 @@
 """A step on several processes: ranks, workers and threads side by side, and what hundreds of ranks cost."""
 
-from __future__ import annotations
-
 import atexit
 import math
 import os
@@ -12,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -25,11 +23,7 @@ from innerloop.training.execution.rank_group import RankGroup, join, leave
 from innerloop.training.execution.ranks import across_ranks
 from innerloop_studies.bench import harness, maml, ranks_cost
 from innerloop_studies.bench.harness import Child, Comparison, Measured, Report, Say, Side
-from innerloop_studies.bench.ranks_cost import Exchange, Link, Step
 from innerloop_studies.bench.worker import Answer, Spec, flat, own_peak_mb, peak_mb
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "a MAML step on two ranks, worker processes and threads; the all-reduce; a model of its cost"
 VERSION = 1
@@ -91,15 +85,10 @@ def run(quick: bool = False, say: Say = print, sizes: dict[str, int] | None = No
     # ranks that share a core would be taken for a slow link
     link = ranks_cost.fitted([e for e in exchanges if e.ranks <= max(COUNT, machine["cores"])])
     models = {str(steps): model(case, link, fixed) for steps, case in cases.items()}
-    return {
-        "cases": [row for case in cases.values() for row in case.rows],
-        "machine": machine,
-        "exchanges": [exchange._asdict() for exchange in exchanges],
-        "models": models,
-        "summary": [
-            line for steps, by_ranks in models.items() for line in ranks_cost.sentences(int(steps), by_ranks)
-        ],
-    }
+    rows = [row for case in cases.values() for row in case.rows]
+    said = [line for steps, each in models.items() for line in ranks_cost.sentences(int(steps), each)]
+    kept = [exchange._asdict() for exchange in exchanges]
+    return {"cases": rows, "machine": machine, "exchanges": kept, "models": models, "summary": said}
 
 
 def one_case(steps: int, sizes: dict[str, int], quick: bool, say: Say) -> StepTimings:
@@ -126,7 +115,7 @@ def row_of(steps: int, name: str, measured: Measured, share: Share, remarks: Seq
     return row | {"waiting_share": share.waiting}
 
 
-def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[Exchange], float]:
+def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[ranks_cost.Exchange], float]:
     """All-reduces alone, and seconds of all of a step but its tasks."""
     spec = {"workload": "conv", "steps": 1, "sizes": sizes}
     repeats, exchanges, fixed = 10 if quick else 60, [], 0.0
@@ -138,22 +127,22 @@ def parts(numbers: int, sizes: dict[str, int], quick: bool) -> tuple[list[Exchan
                 fixed = statistics.median(team.ask("block", repeats=repeats)["seconds"])
             for count in sorted({numbers, *SIZES}) if ranks > 1 else ():
                 taken = team.ask("block", repeats=repeats, numbers=count)["seconds"]
-                exchanges.append(Exchange(ranks, 4.0 * count, statistics.median(taken)))
+                exchanges.append(ranks_cost.Exchange(ranks, 4.0 * count, statistics.median(taken)))
     return exchanges, fixed
 
 
-def model(case: StepTimings, link: Link, fixed: float) -> dict[str, Any]:
+def model(case: StepTimings, link: ranks_cost.Link, fixed: float) -> dict[str, Any]:
     """The cost model of a case: what it is made of, what it says of this machine, and of others."""
     timings = {TASKS: ONE, TASKS // 2: f"{SOME}{TASKS // 2}", 1: f"{SOME}1"}
     task, rest = ranks_cost.task_and_fixed({n: case.ms[name] / 1e3 for n, name in timings.items()})
     spread = case.share.waited_s / MEDIAN_GAP / math.sqrt(TASKS // COUNT)
-    step = Step(task, max(0.0, rest) + fixed, spread, 4.0 * case.numbers)
+    step = ranks_cost.Step(task, max(0.0, rest) + fixed, spread, 4.0 * case.numbers)
     two = next(row for row in case.rows if row["case"].endswith(TWO))
     seen, far = {1: 1.0, COUNT: two["ratio"]}, ranks_cost.extrapolated(step, link)
     return {"step": step._asdict(), "link": link._asdict(), "measured_speed_up": seen, "extrapolated": far}
 
 
-def figure(result: Report) -> Figure:
+def figure(result: Report) -> Any:
     """Speed-up at a fixed batch, and efficiency of one that grows."""
     from innerloop.report.plots.panels import panels_figure
 
@@ -179,7 +168,7 @@ class Team:
         for child in self.children:
             child.receive()
 
-    def __enter__(self) -> Team:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failed: Any) -> None:

@@ -12,16 +12,11 @@ a ring all-reduce of :math:`n` bytes over links of latency :math:`\ell` and band
 overlap with tasks: gradients are exchanged when they are finished. Imports no torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from innerloop.report.plots.panels import Panel
 
 
 class Step(NamedTuple):
@@ -133,16 +128,14 @@ def extrapolated(step: Step, here: Link) -> list[dict[str, Any]]:
     return rows
 
 
-def panels(models: Mapping[str, Any]) -> list[Panel]:
+def panels(models: Mapping[str, Any]) -> list[Any]:
     """Of the models of ``bench ranks``: 5 inner steps, with what was measured; and 1, the harder case."""
     from innerloop.report.plots.panels import line, panel, points
 
     step, cores = Step(**models["5"]["step"]), [float(count) for count in RANKS]
     measured, (slow, link) = models["5"]["measured_speed_up"], next(iter(LINKS.items()))
-    fixed = [
-        line(f"{tasks} tasks", cores, [speed_up(step, link, tasks, count) for count in RANKS])
-        for tasks in BATCHES
-    ]
+    by_batch = {n: [speed_up(step, link, n, count) for count in RANKS] for n in BATCHES}
+    fixed = [line(f"{tasks} tasks", cores, values) for tasks, values in by_batch.items()]
     seen = points([float(n) for n in measured], list(measured.values()))
     fixed += [line("one for every core", cores, cores), line("4 tasks, measured here", [], [], points=seen)]
     step, grown = Step(**models["1"]["step"]), []
@@ -161,11 +154,9 @@ def sentences(steps: int, model: dict[str, Any]) -> list[str]:
     """The model of this many inner steps, for people."""
     step, here = Step(**model["step"]), Link(**model["link"])
     name = f"{steps} inner step{'s' if steps > 1 else ''}"
-    made = (
-        f"{name}: a task takes {1e3 * step.task:.1f} ms (± {1e3 * step.spread:.1f}), the rest of a step "
-        f"{1e3 * step.fixed:.2f} ms; {step.size / 1e6:.2f} MB are exchanged, here in "
-        f"{1e6 * here.latency:.0f} µs and {here.bandwidth / 1e9:.1f} GB/s a link"
-    )
+    made = f"{name}: a task takes {1e3 * step.task:.1f} ms (± {1e3 * step.spread:.1f}), the rest of a step "
+    made += f"{1e3 * step.fixed:.2f} ms; {step.size / 1e6:.2f} MB are exchanged, here in "
+    made += f"{1e6 * here.latency:.0f} µs and {here.bandwidth / 1e9:.1f} GB/s a link"
     told, seen = speed_up(step, here, 4, 2), model["measured_speed_up"][2]
     check = f"{name}: two ranks are {told:.2f}× one by this model, and {seen:.2f}× measured"
     rows = [row for row in model["extrapolated"] if row["cores"] == 256 and row["grows"]]

@@ -1,7 +1,5 @@
 """The rate's estimator, streamed over thousands of tasks: memory, share of sgemm, and forming S beside it."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator
@@ -9,10 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from innerloop.theory.rate.estimate import limit_moments
-from innerloop.theory.rate.moments import stream
+from innerloop.theory.rate import limit_moments, stream
 from innerloop_studies.bench import harness
-from innerloop_studies.bench.harness import Child, Report, Say, single_row, thread_limits
 from innerloop_studies.bench.worker import Answer, Worker, peak_mb
 
 TITLE = "the adaptation rate's estimator over 5,000 tasks, streamed, against sgemm and forming S"
@@ -26,7 +22,7 @@ SHARE = 0.5
 AGREE = 1e-10
 
 
-def run(quick: bool = False, say: Say = print) -> Report:
+def run(quick: bool = False, say: harness.Say = print) -> harness.Report:
     """Eq. 3.3 on 5,000 tasks of 50 samples, 2,000 features, made chunk by chunk; S formed on 20."""
     tasks = 200 if quick else TASKS
     rounds = [_child("streamed", tasks) for _ in range(1 if quick else 3)]
@@ -43,23 +39,20 @@ def run(quick: bool = False, say: Say = print) -> Report:
     if off > AGREE:
         raise RuntimeError(f"the Gram form and forming S differ by {off:.2g}")
     promised = f"promised: at least {SHARE:.0%} of sgemm and below {MEMORY_MB:.0f} MB"
-    streamed = single_row(
-        f"eq. 3.3, {tasks} tasks, K={SAMPLES}, d={DIM}, streamed",
-        "this machine's sgemm",
-        {"ours_ms": seconds * 1e3, "ours_mb": peak, "gflops": gflops, "sgemm_share": share},
-        f"{promised}; making the features is not counted; {rounds[0]['chunk']} tasks at a time",
-        repeats=len(rounds),
-    )
+    case = f"eq. 3.3, {tasks} tasks, K={SAMPLES}, d={DIM}, streamed"
+    found = {"ours_ms": seconds * 1e3, "ours_mb": peak, "gflops": gflops, "sgemm_share": share}
+    notes = f"{promised}; making the features is not counted; {rounds[0]['chunk']} tasks at a time"
+    streamed = harness.single_row(case, "this machine's sgemm", found, notes, repeats=len(rounds))
     ours, peer = formed["ours"], formed["peer"]
     times = {"ours_ms": ours * 1e3, "peer_ms": peer * 1e3, "ratio": peer / ours}
     case, notes = f"eq. 3.3, {formed['tasks']} tasks, float64", f"the two values differ by {off:.1g}"
-    by_forming = single_row(case, "forming S", times, notes)
+    by_forming = harness.single_row(case, "forming S", times, notes)
     return {"machine": machine, "cases": [streamed, by_forming]}
 
 
 def _child(what: str, tasks: int) -> Answer:
     """What one side gives in a process of its own, so that its peak memory is its own."""
-    with Child(f"bench rate: {what}", __name__, thread_limits(1)) as child:
+    with harness.Child(f"bench rate: {what}", __name__, harness.thread_limits(1)) as child:
         return child.ask(what, tasks=tasks)
 
 

@@ -1,7 +1,5 @@
 """A supervised training step of ResNet-12, 32×32, batch 64: ours against eager float32 modules."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -15,21 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from innerloop.core.losses import get_loss
+from innerloop.core import Buffers, Params, TaskBatch, get_loss, mean_interval, paired_difference
 from innerloop.core.resources import available_cores
-from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.core.trees import global_norm
-from innerloop.core.types import Buffers, Params, TaskBatch
 from innerloop.data.glyphs import glyphs
 from innerloop.learners.objectives.episodic import erm
 from innerloop.learners.objectives.mixed_precision import at_precision, check_bfloat16
 from innerloop.nets.network import Network
 from innerloop.nets.resnet12 import SLOPE, WIDTHS, resnet12
-from innerloop.training.execution.gradient_types import Gradient
-from innerloop.training.execution.gradients import meta_gradient
-from innerloop.training.execution.plan import Plan
+from innerloop.training import Gradient, Plan, meta_gradient
 from innerloop_studies.bench import environments, harness
-from innerloop_studies.bench.environments import Environment
 from innerloop_studies.bench.harness import Array, Report, Say, Side
 from innerloop_studies.bench.worker import Answer, Spec, Worker, flat
 
@@ -237,9 +230,7 @@ def trained_accuracy(seed: int, steps: int, precision: str | None) -> float:
 
 def compare_trained(steps: int = 80, seeds: int = 5, precision: str = "float32") -> ShortTraining:
     """Both sides over seeds, and the difference within seeds with its 95 % interval."""
-    mine, theirs = (
-        [trained_accuracy(seed, steps, how) for seed in range(seeds)] for how in (precision, None)
-    )
+    mine, theirs = ([trained_accuracy(i, steps, how) for i in range(seeds)] for how in (precision, None))
     difference = paired_difference(mine, theirs)
     means = mean_interval(mine).mean, mean_interval(theirs).mean
     return ShortTraining(*means, difference.mean, difference.ci95, seeds, steps)
@@ -291,7 +282,7 @@ def distance(gradients: dict[str, Array], precision: str) -> float:
     return harness.disagreement(both, reference, AGREE[precision], "gradients")
 
 
-def jax_sides(sizes: dict[str, Any], environment: Environment, folder: Path) -> list[Side]:
+def jax_sides(sizes: dict[str, Any], environment: environments.Environment, folder: Path) -> list[Side]:
     """JAX, by products of patches and by its own convolution."""
     x, y, network = pictures(sizes)
     arrays = {**network.init(torch.Generator().manual_seed(0))[0], "x": x, "y": y}

@@ -1,7 +1,5 @@
 """Scores of architectures against the released manner: a kernel, regions, a round; and whole searches."""
 
-from __future__ import annotations
-
 import atexit
 import tempfile
 import time
@@ -17,13 +15,7 @@ from torch import Tensor
 from innerloop.choose.architectures.draws import CROP_BATCH, Draw
 from innerloop.choose.architectures.measure import Bench, ScoringJob, Seeds
 from innerloop.choose.architectures.space import cell_space
-from innerloop.choose.scores.conditions import (
-    PUBLISHED,
-    SCORE_MEMORY,
-    condition_number,
-    fresh_head,
-    kernel_names,
-)
+from innerloop.choose.scores import conditions
 from innerloop.choose.scores.patterns import linear_regions
 from innerloop.core.resources import available_cores
 from innerloop.core.types import Params, TaskBatch
@@ -40,7 +32,6 @@ from innerloop_studies.bench.worker import Answer, Spec, Worker, flat
 TITLE = "scores of architectures against per-sample gradients, a round of a search, and whole searches"
 VERSION = 1
 SIZES = {"channels": 16, "cells": 5, "side": 32, "crops": 3000, "candidates": 7}
-
 
 PARTS = {
     "kernel": ("one kernel of the supernet, 30 pictures", 2.0, (1,), (5, 2)),
@@ -86,10 +77,9 @@ def one_case(name: str, sizes: dict[str, int], peer: str, quick: bool, say: Say)
         notes = [f"{'kernels' if name == 'kernel' else 'logarithms of scores'} agree to {off:.0e}"]
     if name == "round":
         tried = sizes["candidates"]
-        notes.append(
-            f"{tried} candidates of the first round's 126, and the network they are compared with: measured "
-            f"{tried} times as released and once by us, where a whole round has 126 candidates for that once"
-        )
+        told = f"{tried} candidates of the first round's 126, and the network they are compared with: "
+        told += f"measured {tried} times as released and once by us, where a whole round has 126 candidates "
+        notes.append(f"{told}for that once")
     return measured.row(f"{title}, {about}", "peer", at_least, notes, peer)
 
 
@@ -137,9 +127,9 @@ def kernel(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
         return lambda: whole(x)
     network = space_of(sizes).build(all_choices(), "group")
     params, buffers = _weights(network, 1)
-    names = kernel_names(params)
+    names = conditions.kernel_names(params)
     return lambda: empirical_ntk(
-        network, params, x, buffers=buffers, names=names, output="sum", memory=SCORE_MEMORY
+        network, params, x, buffers=buffers, names=names, output="sum", memory=conditions.SCORE_MEMORY
     )
 
 
@@ -171,7 +161,7 @@ def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
 
         def measured() -> Tensor:
             # finished measurements are known by their job: another unread setting makes it a new one
-            turn = {"metantk": {"memory": SCORE_MEMORY + next(turns)}}
+            turn = {"metantk": {"memory": conditions.SCORE_MEMORY + next(turns)}}
             names, seeds = ("metantk", "regions"), Seeds(1, 3, (2,))
             jobs = [ScoringJob(each, names, 0, seeds, settings=turn) for each in networks]
             return torch.tensor([[one.values[name] for name in names] for one in bench.run(jobs)]).log()
@@ -192,13 +182,13 @@ def part_of_round(ours: bool, sizes: dict[str, int]) -> Callable[[], Tensor]:
 def _released_scores(theta: Callable[[Tensor], Tensor], thin: Any, draw: Draw) -> list[float]:
     tasks = draw.tasks
     x = torch.cat([stack(tasks.x_query), stack(tasks.x_support)])
-    phi = maml_kernel(theta(x).double(), TASKS, WAYS, PUBLISHED)
-    return [condition_number(phi).value, released_regions(thin, draw.crops.split(CROP_BATCH))]
+    phi = maml_kernel(theta(x).double(), TASKS, WAYS, conditions.PUBLISHED)
+    return [conditions.condition_number(phi).value, released_regions(thin, draw.crops.split(CROP_BATCH))]
 
 
 def _weights(network: Any, seed: int) -> tuple[Params, Any]:
     params, buffers = network.init(torch.Generator().manual_seed(seed))
-    return fresh_head(network, params, torch.Generator().manual_seed(3), WAYS), buffers
+    return conditions.fresh_head(network, params, torch.Generator().manual_seed(3), WAYS), buffers
 
 
 def _module(choices: Choices, sizes: dict[str, int], seed: int) -> Callable[[Tensor], Tensor]:

@@ -5,8 +5,6 @@ Per-sample gradients come from Opacus where it can be imported, which may be fro
 Elsewhere they are taken as Opacus takes them, by hooks that lay out patches (see :class:`Patches`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -83,9 +81,8 @@ class Cell(nn.Module):
     def __init__(self, plan: CellPlan, params: Params, group: bool) -> None:
         super().__init__()
         self.before = nn.ModuleList([operator(piece, params, group) for piece in plan.before])
-        self.edges = nn.ModuleList(
-            [nn.ModuleList([operator(piece, params, group) for piece in edge]) for edge in plan.edges]
-        )
+        edges = ([operator(piece, params, group) for piece in edge] for edge in plan.edges)
+        self.edges = nn.ModuleList([nn.ModuleList(edge) for edge in edges])
 
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
         """The nodes side by side."""

@@ -1,7 +1,5 @@
 """The child process of a benchmark, which serves a module's ``WORKER``; what processes and machines use."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -199,15 +197,10 @@ class Worker:
         from innerloop.training.execution.probes import bfloat16_works, compiler_works
 
         cores = available_cores()
-        return {
-            "cpu": cpu_name(),
-            "cores": cores,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "compiler": compiler_works().works,
-            "bfloat16": bfloat16_works().works,
-            "sgemm_gflops": {str(n): sgemm(n) for n in sorted({1, cores})},
-        }
+        versions = {"torch": torch.__version__, "python": platform.python_version()}
+        works = {"compiler": compiler_works().works, "bfloat16": bfloat16_works().works}
+        speeds = {str(n): sgemm(n) for n in sorted({1, cores})}
+        return {"cpu": cpu_name(), "cores": cores, **versions, **works, "sgemm_gflops": speeds}
 
 
 WORKER = Worker()

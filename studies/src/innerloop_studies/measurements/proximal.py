@@ -7,8 +7,6 @@ validation tasks of Omniglot (``innerloop data get omniglot``); eigenvalues of t
 where the steps end are by Lanczos' method (scipy).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -8,8 +8,6 @@ trained on other pictures of 84×84 is measured on those of mini-ImageNet. Recip
 left out, as are those that train nothing or need a teacher. About half an hour on two idle cores.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -19,30 +17,26 @@ import torch
 from innerloop.experiment.parts import build
 from innerloop.experiment.plan import measured_plan
 from innerloop.experiment.recipe import library
-from innerloop.experiment.recipe.library import MINUTES, load_recipe, shipped_recipes
 from innerloop_studies.bench.worker import cpu_name
 
-FILE = Path(library.__file__).parent / MINUTES
+FILE = Path(library.__file__).parent / library.MINUTES
 ALIKE = {"tiered-imagenet": "mini-imagenet", "cub": "mini-imagenet"}
 """Pictures of the same size, where these cannot be had."""
-
-
-def minutes_of(name: str, dataset: str) -> float:
-    """Minutes that the training of a recipe takes here."""
-    parts = build(load_recipe(name, [f"data.name={ALIKE[dataset]}"] if dataset in ALIKE else []))
-    measured = measured_plan(parts, lambda _: None)
-    return measured.milliseconds[measured.plan.label] / 60_000 * parts.recipe.outer.steps
 
 
 def main(names: list[str]) -> None:
     """Measures the named recipes, or all; keeps the file after each."""
     kept = json.loads(FILE.read_text()) if FILE.exists() else {"minutes": {}}
-    for recipe in shipped_recipes():
+    for recipe in library.shipped_recipes():
         if (names and recipe.name not in names) or recipe.dataset == "your own pictures":
             continue
         if recipe.method == "pretrained" or "distilled" in recipe.name:
             continue
-        kept["minutes"][recipe.name] = float(f"{minutes_of(recipe.name, recipe.dataset):.3g}")
+        alike = [f"data.name={ALIKE[recipe.dataset]}"] if recipe.dataset in ALIKE else []
+        parts = build(library.load_recipe(recipe.name, alike))
+        measured = measured_plan(parts, lambda _: None)
+        minutes = measured.milliseconds[measured.plan.label] / 60_000 * parts.recipe.outer.steps
+        kept["minutes"][recipe.name] = float(f"{minutes:.3g}")
         kept |= {"machine": cpu_name(), "torch": torch.__version__}
         kept["minutes"] = dict(sorted(kept["minutes"].items()))
         FILE.write_text(json.dumps(kept, indent=1) + "\n")

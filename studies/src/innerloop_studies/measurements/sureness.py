@@ -13,8 +13,6 @@ Accuracies are over 600 tasks of five classes, everything else over 200 tasks of
 tasks; those of calibration errors come from drawing tasks anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
@@ -93,10 +91,8 @@ def one_task(features: Array, of: Array, size: Kind, draw: np.random.Generator) 
     reached = float((after.argmax(1) == labels).mean())
     said = {"promised": promise.value, "reached": reached}
     said |= {"inside": float(promise.low <= reached <= promise.high), "below": float(reached < promise.low)}
-    said |= {
-        "alarms": float(model.unknown(x).mean()),
-        "detected": float(model.unknown(features[other]).mean()),
-    }
+    for name, asked in (("alarms", x), ("detected", features[other])):
+        said[name] = float(model.unknown(asked).mean())
     return {**said, "before": before, "after": after, "labels": labels}
 
 

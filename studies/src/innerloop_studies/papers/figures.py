@@ -1,17 +1,15 @@
 """Panels, bars, planes and fields: figures that several studies have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from innerloop.report.plots.panels import Line, Panel, legend_below, line, panel, points, side_by_side
 from innerloop.report.plots.style import COLOURS, INK, TEXT, blank_figure, dress, label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 HARD, EASY = COLOURS[1], COLOURS[0]
 NAL, MAML = COLOURS[5], COLOURS[2]
@@ -93,10 +91,7 @@ def _dots(panel: Axes, plane: Plane) -> None:
 
 
 def bars_figure(
-    groups: Mapping[str, Mapping[str, tuple[float, float]]],
-    title: str,
-    unit: str = "%",
-    columns: int | None = None,
+    groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, columns: int | None = None
 ) -> Figure:
     """Draws one panel per group: a horizontal bar per method with its interval and its number."""
     height = 0.55 + 0.34 * max(len(group) for group in groups.values())
@@ -115,14 +110,13 @@ def bars_figure(
             edge = (value + error, y)
             place.annotate(f"  {value:.1f}", edge, va="center", color=INK, fontsize=TEXT - 1)
         place.set_yticks(at, names if i % columns == 0 else [""] * len(names), fontsize=TEXT, color=INK)
-        place.set_xlim(0, 113 if unit == "%" else None)
-        label(place, x=f"accuracy, {unit}" if unit == "%" else unit, y=name)
+        place.set_xlim(0, 113)
+        label(place, x="accuracy, %", y=name)
     figure.suptitle(title, color=INK, fontsize=TEXT + 0.5, x=0.01, ha="left")
     return figure
 
 
-EDGE = "#1b1f26"
-"""Around what lies on the contours, which do not follow the paper as ink does."""
+EDGE = "#1b1f26"  # around what lies on the contours, which do not follow the paper as ink does
 
 OPTIMA = {"hard": ("^", HARD, "hard task's optimum"), "easy": ("o", "#f5f7fa", "easy task's optimum")}
 SOLUTIONS = {"NAL": ("s", 75), "MAML": ("*", 200)}
@@ -140,16 +134,16 @@ class Field(TypedDict):
     at: dict[str, float]
 
 
-def fields_figure(fields: Sequence[Field], columns: int = 2) -> Figure:
+def fields_figure(fields: Sequence[Field]) -> Figure:
     """Draws loss landscapes over a neuron's two weights; below each, the loss where NAL and MAML end."""
-    figure, axes = side_by_side(len(fields), columns, 3.9, 3.9)
+    figure, axes = side_by_side(len(fields), 2, 3.9, 3.9)
     figure.set_layout_engine("constrained", h_pad=0.12)
     for i, (place, field) in enumerate(zip(axes, fields, strict=True)):
         _contours(figure, place, field)
         _marks(place, field)
         losses = ", ".join(f"{value:.3g} at {name}'s point" for name, value in field["at"].items())
         label(place, x="first weight" + (f"\nloss {losses}" if losses else ""), y=field["title"])
-        place.set_ylabel("" if i % columns else "second weight", color=INK, fontsize=TEXT)
+        place.set_ylabel("" if i % 2 else "second weight", color=INK, fontsize=TEXT)
         place.set_aspect("equal")
     legend_below(figure, *axes)
     return figure
@@ -170,8 +164,6 @@ def _marks(panel: Axes, field: Field) -> None:
 
 def _contours(figure: Figure, panel: Axes, field: Field) -> None:
     """Filled contours, close together near the minimum, where the story is."""
-    import numpy as np
-
     z = np.asarray(field["z"])
     low, high = float(z.min()), float(np.quantile(z, 0.9))
     levels = low + (high - low) * np.linspace(0, 1, 16) ** 2

@@ -3,28 +3,26 @@
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from innerloop.choose.rates import advice_for
-from innerloop.core.errors import NonFiniteError, UserError
-from innerloop.core.statistics import Interval
-from innerloop.core.types import Buffers, Params
+from innerloop.core import Buffers, Interval, NonFiniteError, Params, UserError
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.heads import fit_heads, head_scores
+from innerloop.experiment import Recipe, make_recipe
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts, judge
 from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.learner import test_steps
 from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
-from innerloop.experiment.recipe.schema import Recipe
 from innerloop.nets.network import Network
-from innerloop.training.execution.plan import Plan
-from innerloop.training.state import TrainState
+from innerloop.training import Plan, TrainState
 
 
 class Fitted(NamedTuple):
@@ -53,6 +51,17 @@ def rescored(
     return judge(changed, state.params, state.buffers, "test", recipe.eval.episodes, plan).scores
 
 
+def conv4_recipe(
+    name: str, data: Mapping[str, Any], shape: tuple[int, int, int], seed: int, **more: Mapping[str, Any]
+) -> Recipe:
+    """A Conv4 on few-shot tasks of this many ways, shots and queries; ``more`` settings by section."""
+    tasks = {"family": "few-shot", **dict(zip(("ways", "shots", "queries"), shape, strict=True))}
+    sections: dict[str, Mapping[str, Any]] = {"data": data, "tasks": tasks, "model": {"kind": "conv4"}}
+    sections |= {"inner": {"loss": "cross-entropy"}, "run": {"seed": seed}}
+    given = {section: {**sections.get(section, {}), **own} for section, own in more.items()}
+    return make_recipe({"name": name, **sections, **given})
+
+
 def own_file(variable: str, name: str, missing: str, holds: str) -> Path:
     """A file of one's own: where the environment says, or of this name in ``INNERLOOP_TEST_DATA``."""
     folder = os.environ.get("INNERLOOP_TEST_DATA")
@@ -64,10 +73,8 @@ def own_file(variable: str, name: str, missing: str, holds: str) -> Path:
 
 def by_frozen_features(net: Network, params: Params, buffers: Buffers, task: Any, ways: int) -> Tensor:
     """Query scores of logistic regression (C = 3) on normalised features of the frozen body, as in Bridge."""
-    z, q = (
-        net.features(params, buffers, x, "batch")[0].flatten(1)[None].double()
-        for x in (task.x_support, task.x_query)
-    )
+    both = (net.features(params, buffers, x, "batch")[0] for x in (task.x_support, task.x_query))
+    z, q = (one.flatten(1)[None].double() for one in both)
     return head_scores(fit_heads(z, task.y_support[None], ways, "logistic", 3.0, True), q)[0]
 
 
@@ -78,11 +85,15 @@ def plan_for(recipe: Recipe) -> Plan:
     return Plan("threads" if threads > 1 else "loop", threads) if pictures else Plan("vmap", threads)
 
 
+def settled(recipe: Recipe) -> Parts:
+    """What a recipe trains; ``inner.lr=auto`` takes the point of its advice."""
+    parts = build(provisional(recipe))
+    return parts.at_rate(advice_for(parts).alpha) if recipe.inner.lr == "auto" else parts
+
+
 def fitted(recipe: Recipe) -> Fitted:
-    """Trains a recipe; ``inner.lr=auto`` takes the point of its advice."""
-    parts, plan = build(provisional(recipe)), plan_for(recipe)
-    if recipe.inner.lr == "auto":
-        parts = parts.at_rate(advice_for(parts).alpha)
+    """Trains a recipe."""
+    parts, plan = settled(recipe), plan_for(recipe)
     try:
         return Fitted(parts, fit_parts(parts, plan=plan))
     except NonFiniteError:
@@ -101,3 +112,17 @@ def judged(
     after = test_steps(parts.recipe) if steps is None else steps
     state, plan = trained.state, plan_for(parts.recipe)
     return judge(parts, state.params, state.buffers, split, episodes, plan, after).interval
+
+
+def lbfgs(value: Callable[[], Tensor], free: list[Tensor], **options: Any) -> None:
+    """Moves tensors to a minimum of a value of them, and leaves its gradients there in ``grad``."""
+    optimiser = torch.optim.LBFGS(free, line_search_fn="strong_wolfe", **options)
+
+    def closure() -> Any:
+        optimiser.zero_grad()
+        now = value()
+        now.backward()
+        return now
+
+    optimiser.step(closure)
+    closure()

@@ -10,8 +10,6 @@ The first word names a function of ``published``, ``reproductions`` or ``scores`
 arguments.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``python -m innerloop_studies.recorded adopt|run|status|write``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
@@ -15,9 +13,8 @@ def main() -> int:
     """Carries out one of them."""
     parser = argparse.ArgumentParser(prog="python -m innerloop_studies.recorded", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verb = verbs.add_parser(
-        "adopt", help="keep what a run of `innerloop reproduce` found, or a bench printed"
-    )
+    adopts = "keep what a run of `innerloop reproduce` found, or a bench printed"
+    verb = verbs.add_parser("adopt", help=adopts)
     verb.add_argument("paths", nargs="+", type=Path, metavar="RUN|FILE.json")
     verb.add_argument("--as", dest="name", help="of an evaluation; the file is what train or sweep printed")
     verb = verbs.add_parser("run", help="run what is missing or of another version")

@@ -4,8 +4,6 @@ What a reproduction or a benchmark computes has the ``VERSION`` that its module 
 command stands in :data:`VERSIONS`. Whoever changes what a command finds raises it by one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -35,7 +33,7 @@ PHOTOS, CLASSES, EACH = "photos/", 100, 40
 SURENESS = f"python -m innerloop_studies.measurements.sureness ${DATA}"
 NOTES = Path("runs/.recorded")  # which version began what, below the root
 
-LINES: dict[str, dict[str, str]] = {
+LINES: dict[str, dict[str, str]] = {  # what is typed, by kind and by the name of the file
     "evaluations": {
         "sine-maml": "innerloop sweep sine-maml seed=[0,1,2] eval.seed=11",
         "sine-erm": "innerloop sweep sine-erm seed=[0,1,2] eval.seed=11",
@@ -94,7 +92,6 @@ LINES: dict[str, dict[str, str]] = {
     },
     "printed": {"advise-glyphs": "innerloop advise glyphs budget=60s"},
 }
-"""What is typed, by kind and by the name of the file."""
 KINDS = ("reproductions", "benchmarks", *LINES)
 VERSIONS: dict[str, int] = {}  # of what a line finds, by the name of the file; 1 where none stands
 _ONE_SHOT = {"1-shot": "innerloop eval RUN eval.shots=1"}
@@ -139,9 +136,8 @@ def chosen(patterns: Sequence[str]) -> list[Command]:
     every = list(commands())
     for pattern in patterns:
         if not any(fnmatchcase(one.name, pattern) for one in every):
-            raise SystemExit(
-                f"nothing is called '{pattern}'; `python -m innerloop_studies.recorded status` lists names."
-            )
+            listing = "`python -m innerloop_studies.recorded status` lists names"
+            raise SystemExit(f"nothing is called '{pattern}'; {listing}.")
     return [one for one in every if not patterns or any(fnmatchcase(one.name, p) for p in patterns)]
 
 
@@ -268,11 +264,10 @@ def begin(command: Command) -> Path | None:
 
 # ---- how a finished command becomes a file ----
 
-TABLED = (
+TABLED = (  # reproductions with a table of their own, for which the data behind their rows are kept
     *("advice-numbers", "advice-race", "bridge-table3", "landscape-table1", "landscape-table2"),
     *("metantk-table2", "rate-regret", "rate-unseen"),
 )
-"""Reproductions with a table of their own, for which the data behind their rows are kept."""
 LONG = 12  # lists of more numbers are draws or curves, which no table prints; the run itself keeps them
 COLUMNS = 12  # a table has no more validations
 LEARNER = "learner."
@@ -366,8 +361,7 @@ def first_evaluation(run: Path, timed: bool) -> dict[str, Any]:
     reported: dict[str, float] = {}  # what the learner said with the last line
     for line in read_metrics(run / "metrics.jsonl"):
         if "validation" in line:
-            mean, ci95 = line["validation"], line["ci95"]
-            validated[line["step"]] = {"step": line["step"], "mean": mean, "ci95": ci95}
+            validated[line["step"]] = {"step": line["step"], "mean": line["validation"], "ci95": line["ci95"]}
         named = {key.removeprefix(LEARNER): line[key] for key in line if key.startswith(LEARNER)}
         reported = named or reported
     course = {"validations": thin(list(validated.values())), "reported": reported}

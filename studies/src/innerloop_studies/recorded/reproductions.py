@@ -1,7 +1,5 @@
 """Tables of reproductions: rows, all of them at a glance, what they took, accuracies beside the published."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,10 +83,8 @@ def cost() -> str:
 
 def machines(files: Iterable[dict[str, Any]]) -> str:
     """The machines that made these files, each once."""
-    kinds = {
-        (one["machine"]["cores"], one["machine"]["cpu"], one["versions"]["torch"].partition("+")[0])
-        for one in files
-    }
+    told = [(one["machine"], one["versions"]["torch"].partition("+")[0]) for one in files]
+    kinds = {(machine["cores"], machine["cpu"], torch) for machine, torch in told}
     # a file that does not name its processor is no other machine where cores and torch are the same
     named = {(cores, torch) for cores, cpu, torch in kinds if cpu}
     kept = sorted((kind for kind in kinds if kind[1] or (kind[0], kind[2]) not in named), key=str)

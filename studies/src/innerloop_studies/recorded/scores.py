@@ -1,7 +1,5 @@
 """Tables and numbers of benchmarks, evaluations, validations of scores, measurements and printed commands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import comb
@@ -14,35 +12,30 @@ from innerloop_studies.recorded import duration, interval, required, table
 
 # ---- benchmarks: ourselves beside peers, case by case, with the machine that measured ----
 
-HEAD = (
-    *("case", "against", "ours", "the other", "ratio", "aim", "share of sgemm"),
-    *("peak memory, ours / other", "notes"),
-)
-
 
 def cases(name: str, *patterns: str) -> str:
     """Every case of a benchmark, or those that fit a pattern."""
     every = required("benchmarks", name)["cases"]
     rows = [case_line(one) for one in every if any(fnmatchcase(one["case"], p) for p in patterns or ["*"])]
-    used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
-    return table([HEAD[i] for i in used], [[row[i] for i in used] for row in rows])
+    used = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
+    return table(used, [[row[name] for name in used] for row in rows])
 
 
-def case_line(case: dict[str, Any]) -> Sequence[str]:
+def case_line(case: dict[str, Any]) -> dict[str, str]:
     """A case as the cells of a table; what was not measured is empty."""
     ratio, share = case.get("ratio"), case.get("sgemm_share")
     memory = [value for key in ("ours_mb", "peer_mb") if (value := case.get(key)) is not None]
-    return (
-        case["case"],
-        str(case.get("peer") or ""),
-        elapsed(case.get("ours_ms")),
-        elapsed(case.get("peer_ms")),
-        f"**{times(ratio)}**" if ratio is not None else "",
-        aim_of(case),
-        f"{100 * share:.0f} %" if share is not None else "",
-        " / ".join(f"{value:,.0f}" for value in memory) + " MB" if memory else "",
-        case.get("notes") or "",
-    )
+    return {
+        "case": case["case"],
+        "against": str(case.get("peer") or ""),
+        "ours": elapsed(case.get("ours_ms")),
+        "the other": elapsed(case.get("peer_ms")),
+        "ratio": f"**{times(ratio)}**" if ratio is not None else "",
+        "aim": aim_of(case),
+        "share of sgemm": f"{100 * share:.0f} %" if share is not None else "",
+        "peak memory, ours / other": " / ".join(f"{value:,.0f}" for value in memory) + " MB" * bool(memory),
+        "notes": case.get("notes") or "",
+    }
 
 
 def aim_of(case: dict[str, Any]) -> str:
@@ -59,13 +52,8 @@ def elapsed(milliseconds: float | None) -> str:
     """A time with three digits at most."""
     if milliseconds is None:
         return ""
-    minutes, seconds = milliseconds / 60_000.0, milliseconds / 1000.0
-    if minutes >= 2:
-        value, unit = minutes, "min"
-    elif milliseconds >= 999.5:
-        value, unit = seconds, "s"
-    else:
-        value, unit = milliseconds, "ms"
+    units = (120_000, 60_000, "min"), (999.5, 1000, "s"), (0, 1, "ms")  # from when, in what, its name
+    value, unit = next((milliseconds / one, name) for start, one, name in units if milliseconds >= start)
     return f"{value:.{0 if value >= 99.95 else 1}f} {unit}"
 
 
@@ -87,11 +75,8 @@ def memory(name: str, case: str, peer: str = "*") -> str:
 
 def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
     """The case that both patterns fit."""
-    fitting = [
-        one
-        for one in required("benchmarks", name)["cases"]
-        if fnmatchcase(one["case"], case) and fnmatchcase(str(one.get("peer")), peer)
-    ]
+    titled = [one for one in required("benchmarks", name)["cases"] if fnmatchcase(one["case"], case)]
+    fitting = [one for one in titled if fnmatchcase(str(one.get("peer")), peer)]
     if len(fitting) != 1:
         raise SystemExit(f"{len(fitting)} cases of {name} are '{case}' against '{peer}'; there must be one.")
     return dict(fitting[0])
@@ -101,10 +86,10 @@ def growth(name: str) -> str:
     """Seconds of predictions by the number of training samples, a line for each method."""
     grown = required("benchmarks", name)["growth"]
     exponents = grown.get("exponent", {})
-    lines = [
-        (method, *(f"{value:.2g} s" for value in seconds), f"{exponents[method]:.1f}" if exponents else "")
-        for method, seconds in grown["seconds"].items()
-    ]
+    lines = []
+    for method, seconds in grown["seconds"].items():
+        exponent = f"{exponents[method]:.1f}" if exponents else ""
+        lines.append((method, *(f"{value:.2g} s" for value in seconds), exponent))
     head = ("training samples N·n", *(f"{count:,}" for count in grown["points"]), "exponent at the end")
     return table(head, lines)
 
@@ -224,15 +209,12 @@ def predictions(*names: str) -> str:
     lines = []
     for score in scores:
         rows = [some[score] for some in kept.values()]
-        lines.append(
-            (
-                *(f"`{score}`", *(bounded(row["spearman"]) for row in rows)),
-                pair([row["better_half"]["spearman"]["value"] for row in rows]),
-                pair([row["ndcg"]["value"] for row in rows]),
-                pair([100 * row["regret"]["value"] for row in rows], digits=1),
-                pair([row["tau_between_repeats"] for row in rows]),
-            )
-        )
+        told = [bounded(row["spearman"]) for row in rows]
+        told.append(pair([row["better_half"]["spearman"]["value"] for row in rows]))
+        told.append(pair([row["ndcg"]["value"] for row in rows]))
+        told.append(pair([100 * row["regret"]["value"] for row in rows], digits=1))
+        told.append(pair([row["tau_between_repeats"] for row in rows]))
+        lines.append((f"`{score}`", *told))
     head = ("in the better half", "nDCG", "regret, points", "τ between repeats")
     return table(("score", *(f"ρ, {title}" for title in kept), *head), lines)
 

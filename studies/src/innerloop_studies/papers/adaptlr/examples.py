@@ -57,9 +57,8 @@ def printed_g1(dim: int, index: int) -> int:
 def polynomial_traces(dim: int, samples: int, variance: Number) -> Traces:
     r"""Example 1, exactly: :math:`\varphi(x) = (1, x, \dots, x^{d-1})`, :math:`x \sim N(0, \sigma^2)`."""
     m, k = normal_moments(6 * dim, variance), samples
-    square = sum(
-        many * (k * m[2 * i] + k * (k - 1) * m[i] ** 2) for i, many in enumerate(counts((1, 1), dim))
-    )
+    pairs = enumerate(counts((1, 1), dim))
+    square = sum(many * (k * m[2 * i] + k * (k - 1) * m[i] ** 2) for i, many in pairs)
     cube: Number = sum(k * many * m[2 * i] for i, many in enumerate(counts((1, 1, 1), dim)))
     if k > 1:
         for a, b, c in product(range(dim), repeat=3):

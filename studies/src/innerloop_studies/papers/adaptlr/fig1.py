@@ -5,8 +5,7 @@ from typing import Any
 import torch
 
 from innerloop.report.plots.panels import Panel, line, mark, panel, panels_figure
-from innerloop.theory.rate.estimate import bounds, limit_moments
-from innerloop.theory.rate.forms import task_sums, trajectory
+from innerloop.theory.rate import bounds, limit_moments, task_sums, trajectory
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -44,33 +43,22 @@ def _case(inputs: Law, optima: Law, tasks: int, seed: int) -> dict[str, Any]:
     *path, at_limit = trajectory(task_sums(features, a), [*rates, limit])
     *distance, limit_distance = (float((w - a).norm(dim=1).mean()) for w in (*path, at_limit))
     nearest = min(range(len(rates)), key=distance.__getitem__)
-    return {
-        "rates": rates,
-        "path": [w.tolist() for w in path],
-        "distance": distance,
-        "optima": a.tolist(),
-        "limit": limit,
-        "at_limit": at_limit.tolist(),
-        "limit_distance": limit_distance,
-        "nearest": rates[nearest],
-        "laws": f"x ~ {inputs}, a ~ {optima}",
-    }
+    along = {"rates": rates, "path": [w.tolist() for w in path], "distance": distance, "optima": a.tolist()}
+    there = {"limit": limit, "at_limit": at_limit.tolist(), "limit_distance": limit_distance}
+    return {**along, **there, "nearest": rates[nearest], "laws": f"x ~ {inputs}, a ~ {optima}"}
 
 
 def _rows(name: str, case: dict[str, Any]) -> list[Row]:
     (start, next_one, *_), best, there = case["distance"], min(case["distance"]), case["limit_distance"]
     falls = f"{name}: mean distance to task optima falls as α leaves 0"
+    gains = f"{name}: w_m(α*_lim) takes most of the possible gain in distance"
     share = (start - there) / (start - best) if start > best else 0.0
+    at = f"nearest at α = {case['nearest']:.4g}, α*_lim = {case['limit']:.4g}"
+    said = f"{100 * share:.0f} % of the gain; {at}"
+    why = "holds if α*_lim has more than half of the largest gain; the paper shows no number"
     return [
         row(falls, "falls", f"{start:.4f} → {next_one:.4f}", next_one < start),
-        row(
-            f"{name}: w_m(α*_lim) takes most of the possible gain in distance",
-            "α*_lim is the nearest point",
-            f"{100 * share:.0f} % of the gain; nearest at α = {case['nearest']:.4g}, "
-            f"α*_lim = {case['limit']:.4g}",
-            share > 0.5,
-            reason="holds if α*_lim has more than half of the largest gain; the paper shows no number",
-        ),
+        row(gains, "α*_lim is the nearest point", said, share > 0.5, reason=why),
     ]
 
 

@@ -9,10 +9,9 @@ from innerloop.experiment.parts import build
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.rate.estimate import RateRange, merged_range
-from innerloop_studies.papers.adaptlr.bernacchia import QUADRATIC, STATED, maml_recipe
-from innerloop_studies.papers.adaptlr.shared import errors_of
+from innerloop_studies.papers.adaptlr.shared import QUADRATIC, STATED, errors_of, maml_recipe
 from innerloop_studies.papers.figures import loglog
-from innerloop_studies.papers.training import fitted, judged
+from innerloop_studies.papers.training import combined, fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
 
@@ -25,12 +24,11 @@ _SINE: dict[str, Any] = {
     "outer": {"batch": 25},
     "eval": {},
 }
-CASES = {
+CASES = {  # families with their networks and how they are judged, and the rates to try
     # a rate under ½ · mean is twice that under the mean: the same steps are tried in both
     "(a) quadratic, 1-60-1": (QUADRATIC, (0.002, 0.006, 0.02, 0.06, 0.2, 0.6)),
     "(b) sine, 1-40-40-1": (_SINE, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
 }
-"""Families with their networks and how they are judged, and the rates to try."""
 
 
 def recipe_for(case: str, rate: float, steps: int, episodes: int) -> Recipe:
@@ -75,13 +73,11 @@ def run(scale: str, say: Say) -> Reproduction:
 def _case(case: str, steps: int, episodes: int) -> dict[str, Any]:
     """Scores along the grid, and both ranges."""
     setting, grid = CASES[case]
-    jobs = [{"case": case, "rate": rate, "steps": steps, "episodes": episodes} for rate in grid]
+    jobs = combined(case=[case], rate=grid, steps=[steps], episodes=[episodes])
     scores = list(compute_parts("adaptlr-fig10", VERSION, scored, jobs))
     parts = build(recipe_for(case, 0.01, steps, episodes))
-    h19 = merged_range(
-        setting["outer"]["batch"], setting["tasks"]["shots"], count(parts.params), **setting["inner"]
-    )
-    advice = advice_for(parts)
+    tasks, shots = setting["outer"]["batch"], setting["tasks"]["shots"]
+    h19, advice = merged_range(tasks, shots, count(parts.params), **setting["inner"]), advice_for(parts)
     given = {"rates": grid, "scores": scores, "h19": h19, "ours": RateRange(advice.low, advice.high)}
     return {**given, "steps": steps, "episodes": episodes}
 
@@ -103,16 +99,12 @@ def _smoke_rows(case: str, results: dict[str, Any], _: str) -> list[Row]:
 def _rows(case: str, results: dict[str, Any], scale: str) -> list[Row]:
     best, (low, high), ours = _best(results), results["h19"], results["ours"]
     tasks = CASES[case][0]["outer"]["batch"]
+    theirs = f"{case}: the range of H.18 and H.19 contains the best rate"
+    said, inside = f"{low:.3g} to {high:.3g}; best of the grid {best:g}", low <= best <= high
+    why = f"N is arbitrary: {tasks} tasks a meta-step here; half a decade between rates"
     what = f"{case}: ours, half to eight times H.1 on tangent features, contains it"
     return [
-        row(
-            f"{case}: the range of H.18 and H.19 contains the best rate",
-            "contains it",
-            f"{low:.3g} to {high:.3g}; best of the grid {best:g}",
-            low <= best <= high,
-            expected=(scale, case[:3]) not in OUTSIDE,
-            reason=f"N is arbitrary: {tasks} tasks a meta-step here; half a decade between rates",
-        ),
+        row(theirs, "contains it", said, inside, expected=(scale, case[:3]) not in OUTSIDE, reason=why),
         row(what, "–", f"{ours.low:.3g} to {ours.high:.3g}", ours.low <= best <= ours.high),
     ]
 

@@ -4,14 +4,11 @@ from typing import Any
 
 import torch
 
-from innerloop.core.random import Draws
-from innerloop.core.types import TaskBatch
+from innerloop.core import Draws, TaskBatch
 from innerloop.report.plots.panels import Line, Panel, line, mark, panel, panels_figure
 from innerloop.tasks.families import mixed_linear
-from innerloop.theory.rate.estimate import split_moments
-from innerloop.theory.rate.forms import Sums, labelled_sums, maml_solution, risk
-from innerloop_studies.papers.adaptlr.bernacchia import Excess
-from innerloop_studies.papers.adaptlr.shared import seeded
+from innerloop.theory.rate import Sums, labelled_sums, maml_solution, risk, split_moments
+from innerloop_studies.papers.adaptlr.shared import Excess, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "AdaptLR, Figure 11: Bernacchia's mixed linear regression, same or fixed rates"
@@ -19,8 +16,7 @@ VERSION = 1
 TRAIN_SHOTS, QUERIES, TEST_SHOTS, TASKS, DIM = 5, 25, 10, 40, 30
 SIGMA, NU, FIXED = 0.2, 0.2, 0.2
 WAYS = ("same", "fixed test", "fixed training")
-CONVENTION = 2.0
-"""Bernacchia's step has no 2 (½ · mean): his rate is twice that of the mean without ½."""
+CONVENTION = 2.0  # Bernacchia's step has no 2 (½ · mean): his rate is twice that of the mean without ½
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -29,18 +25,12 @@ def run(scale: str, say: Say) -> Reproduction:
     rates = torch.linspace(-0.6, 0.6, 49, dtype=torch.float64).tolist()
     curves = _curves(rates, repeats)
     best = curves["best"]
-    say(
-        f"same α: best {best['same']:.3g}; test rate {FIXED}: best training rate {best['fixed test']:.3g}; "
-        f"training rate {FIXED}: best test rate {best['fixed training']:.3g}; H.1 {curves['estimate']:.3g}"
-    )
+    said = f"same α: best {best['same']:.3g}; test rate {FIXED}: best training rate "
+    said += f"{best['fixed test']:.3g}; training rate {FIXED}: best test rate {best['fixed training']:.3g}; "
+    say(f"{said}H.1 {curves['estimate']:.3g}")
+    sizes = {"n_t": TRAIN_SHOTS, "n_v": QUERIES, "n_r": TEST_SHOTS, "m": TASKS, "p": DIM, "σ": SIGMA, "ν": NU}
     protocol = {
-        "n_t": TRAIN_SHOTS,
-        "n_v": QUERIES,
-        "n_r": TEST_SHOTS,
-        "m": TASKS,
-        "p": DIM,
-        "σ": SIGMA,
-        "ν": NU,
+        **sizes,
         "mean of w": "1/√p in every entry",
         "repetitions": repeats,
         "seeds": f"0 … {repeats - 1}",
@@ -66,55 +56,33 @@ def _rows(curves: dict[str, Any]) -> list[Row]:
     ends = [curves["fixed test"]["mean"][_nearest(curves, rate)] for rate in (low, high)]
     step = curves["rates"][1] - curves["rates"][0]
     positive = "same α in training and testing: the best is positive"
-    return [
-        row(positive, "positive", f"{best['same']:.3g}", best["same"] > 0),
-        row(
-            "same α: the estimate is near the best",
-            "near",
-            f"H.1 {curves['estimate']:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
-            f"least {min(same):.4g}, without adaptation {curves['before']:.4g}",
-            same[near] < 1.05 * min(same),
-            reason="H.1 knows neither noise nor a mean of w; holds if within 5 % of the least loss",
-        ),
-        row(
-            f"test rate fixed at {FIXED} (H.5's text): the best training rate is negative (Bernacchia)",
-            "negative",
-            f"{best['fixed test']:.3g}",
-            best["fixed test"] < 0,
-            reason="the text has α_r = 0.2; on the axis is α_t, the training rate",
-        ),
-        row(
-            f"training rate fixed at {FIXED} (the caption): the best test rate is positive (Bernacchia)",
-            "positive",
-            f"{best['fixed training']:.3g}",
-            best["fixed training"] > 0,
-            reason="the caption has α_t = 0.2, which contradicts its own axis",
-        ),
-        *(
-            row(
-                f"the same α, at its best, beats the {way} rate at its best",
-                "lower",
-                f"{losses['same']:.4g} against {losses[way]:.4g}",
-                losses["same"] < losses[way],
-            )
-            for way in WAYS[1:]
-        ),
-        row(
-            f"second row: with the test rate at {FIXED} the best training rate lies in Bernacchia's range",
-            "two diamonds, no numbers",
-            f"{low:.3g} (no spread of tasks) to {abs(high):.2f} (no noise), {both:.3g} for both; "
-            f"found {best['fixed test']:.3g}",
-            low - step / 2 <= best["fixed test"] <= high + step / 2,
-            reason="the range is derived here to first order in 1/m, AdaptLR prints none; half a step of the "
-            "grid is allowed",
-        ),
-        row(
-            "second row: the same α at H.1 has less loss than the ends of that range",
-            "lower",
-            f"{same[near]:.4g} at H.1; {ends[0]:.4g} and {ends[1]:.4g} at the ends, tested at {FIXED}",
-            same[near] < min(ends),
-        ),
-    ]
+    rows = [row(positive, "positive", f"{best['same']:.3g}", best["same"] > 0)]
+    said = f"H.1 {curves['estimate']:.3g}, best {best['same']:.3g}; loss {same[near]:.4g}, "
+    said += f"least {min(same):.4g}, without adaptation {curves['before']:.4g}"
+    why = "H.1 knows neither noise nor a mean of w; holds if within 5 % of the least loss"
+    close = 1.05 * min(same)
+    rows.append(row("same α: the estimate is near the best", "near", said, same[near] < close, reason=why))
+    what = f"test rate fixed at {FIXED} (H.5's text): the best training rate is negative (Bernacchia)"
+    why = "the text has α_r = 0.2; on the axis is α_t, the training rate"
+    rows.append(row(what, "negative", f"{best['fixed test']:.3g}", best["fixed test"] < 0, reason=why))
+    what = f"training rate fixed at {FIXED} (the caption): the best test rate is positive (Bernacchia)"
+    why = "the caption has α_t = 0.2, which contradicts its own axis"
+    trained = best["fixed training"]
+    rows.append(row(what, "positive", f"{trained:.3g}", trained > 0, reason=why))
+    for way in WAYS[1:]:
+        what = f"the same α, at its best, beats the {way} rate at its best"
+        said = f"{losses['same']:.4g} against {losses[way]:.4g}"
+        rows.append(row(what, "lower", said, losses["same"] < losses[way]))
+    what = f"second row: with the test rate at {FIXED} the best training rate lies in Bernacchia's range"
+    said = f"{low:.3g} (no spread of tasks) to {abs(high):.2f} (no noise), {both:.3g} for both; "
+    said += f"found {best['fixed test']:.3g}"
+    why = "the range is derived here to first order in 1/m, AdaptLR prints none; half a step of the "
+    why += "grid is allowed"
+    inside = low - step / 2 <= best["fixed test"] <= high + step / 2
+    rows.append(row(what, "two diamonds, no numbers", said, inside, reason=why))
+    what = "second row: the same α at H.1 has less loss than the ends of that range"
+    said = f"{same[near]:.4g} at H.1; {ends[0]:.4g} and {ends[1]:.4g} at the ends, tested at {FIXED}"
+    return [*rows, row(what, "lower", said, same[near] < min(ends))]
 
 
 def _panels(curves: dict[str, Any]) -> list[Panel]:
@@ -164,11 +132,7 @@ def _curves(rates: list[float], repeats: int) -> dict[str, Any]:
     by_way = {way: summary(values) for way, values in losses.items()}
     x = torch.randn(4000, TRAIN_SHOTS, DIM, generator=seeded(0), dtype=torch.float64)
     excess = Excess(torch.linalg.eigvalsh(x.mT @ x / TRAIN_SHOTS).clamp(min=0), QUERIES, TRAIN_SHOTS)
-    return {
-        "rates": rates,
-        **by_way,
-        "before": sum(before) / repeats,
-        "estimate": sum(estimates) / repeats,
-        "best": {way: rates[one["mean"].index(min(one["mean"]))] for way, one in by_way.items()},
-        "range": {"ν = 0": excess.least(0, 1), "σ = 0": excess.least(1, 0), "both": excess.least(NU, SIGMA)},
-    }
+    means = {"before": sum(before) / repeats, "estimate": sum(estimates) / repeats}
+    best = {way: rates[one["mean"].index(min(one["mean"]))] for way, one in by_way.items()}
+    ends = {"ν = 0": excess.least(0, 1), "σ = 0": excess.least(1, 0), "both": excess.least(NU, SIGMA)}
+    return {"rates": rates, **by_way, **means, "best": best, "range": ends}

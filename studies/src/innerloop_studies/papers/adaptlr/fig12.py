@@ -5,9 +5,8 @@ from typing import Any
 
 from innerloop.experiment.recipe.schema import Recipe
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop_studies.papers.adaptlr.bernacchia import QUADRATIC, STATED, maml_recipe
-from innerloop_studies.papers.adaptlr.shared import Score, errors_of
-from innerloop_studies.papers.training import fitted, judged
+from innerloop_studies.papers.adaptlr.shared import QUADRATIC, STATED, Score, errors_of, maml_recipe
+from innerloop_studies.papers.training import combined, fitted, judged
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row, same_row
 
@@ -41,9 +40,8 @@ READINGS = {
 def run(scale: str, say: Say) -> Reproduction:
     """Trains once per rate and judges each network at all rates: a row, a column and the diagonal."""
     steps, episodes = {"smoke": (30, 50), "cpu": (2000, 600), "paper": (20_000, 10_000)}[scale]
-    table: list[list[Score]] = []
-    unadapted: list[float | None] = []
-    jobs = [{"rate": rate, "steps": steps, "episodes": episodes} for rate in RATES]
+    table, unadapted = list[list[Score]](), list[float | None]()
+    jobs = combined(rate=RATES, steps=[steps], episodes=[episodes])
     for rate, trained_at in zip(RATES, compute_parts(NAME, VERSION, trained, jobs), strict=True):
         table.append(trained_at["scores"])
         unadapted.append(trained_at["unadapted"])
@@ -55,14 +53,8 @@ def run(scale: str, say: Say) -> Reproduction:
         kept = [i for i, error in enumerate(errors) if error < 20 * min(errors)]
         at, y_kept, spread = ([values[i] for i in kept] for values in (RATES, errors, half))
         panels.append(panel(x, y, [line("5 steps", at, y_kept, half=spread)]))
-    protocol = {
-        **STATED,
-        "meta-steps": steps,
-        "test tasks": episodes,
-        "inner steps": 5,
-        "seed": 0,
-        "left out of the figure": "errors above 20 times the least",
-    }
+    protocol = {**STATED, "meta-steps": steps, "test tasks": episodes, "inner steps": 5, "seed": 0}
+    protocol["left out of the figure"] = "errors above 20 times the least"
     rows = _smoke_rows(table, unadapted, steps, episodes) if scale == "smoke" else _rows(by_reading)
     data, figure = {"rates": RATES, "table": table, **by_reading}, panels_figure(panels, columns=3, width=3.6)
     return Reproduction(rows, {NAME: figure}, data, protocol)
@@ -103,13 +95,9 @@ def _smoke_rows(
     adapted = errors_of([scores[zero] for scores in table])
     at_zero = [(a, b or math.inf) for a, b in zip(adapted, unadapted, strict=True)]
     repeated = list(zip(errors_of(table[RATES.index(FIXED)]), errors_of(again), strict=True))
+    what = "a test rate of 0 gives the errors of the network without inner steps"
+    holds = all(math.isclose(a, b, rel_tol=1e-5) for a, b in at_zero) and len(set(at_zero)) > 1
     return [
         same_row(f"training at {FIXED} once more gives the same errors", repeated),
-        row(
-            "a test rate of 0 gives the errors of the network without inner steps",
-            "the same",
-            ", ".join(f"{a:.4g}" for a, _ in at_zero),
-            all(math.isclose(a, b, rel_tol=1e-5) for a, b in at_zero) and len(set(at_zero)) > 1,
-            reason="computed apart; to rounding",
-        ),
+        row(what, "the same", listed(adapted, ".4g"), holds, reason="computed apart; to rounding"),
     ]

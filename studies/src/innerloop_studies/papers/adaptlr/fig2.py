@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.core.random import Draws
-from innerloop.core.types import TaskBatch
+from innerloop.core import Draws, TaskBatch
 from innerloop.report.plots.panels import line, mark, panel, panels_figure
 from innerloop.tasks.families import bernacchia_quadratic
 from innerloop_studies.papers.adaptlr.shared import WideNet, seeded, tangent_entries, tangent_gram, wide_net
@@ -14,8 +13,7 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "AdaptLR, Figure 2: over-parametrised quadratic regression, loss against α, and H.15"
 VERSION = 1
-RIDGE = 1.0
-"""The variance of the labels' noise: interpolating it (least norm) gives losses in the hundreds."""
+RIDGE = 1.0  # the variance of the labels' noise: interpolating it (least norm) gives losses in the hundreds
 
 CASES = (("uniform", 23, 68), ("uniform", 7, 112), ("normal", 15, 50), ("normal", 19, 85))
 
@@ -33,10 +31,9 @@ def run(scale: str, say: Say) -> Reproduction:
         rows += _rows(name, case)
         curve = line("loss after one step", case["rates"], case["losses"], half=case["half"])
         panels.append(panel("α", name, [curve], [mark("optimum", case["best"]), mark("H.1", case["h1"])]))
+    sizes = {"width": width, "parameters": 3 * width + 1, "test tasks": tests}
     protocol = {
-        "width": width,
-        "parameters": 3 * width + 1,
-        "test tasks": tests,
+        **sizes,
         "solution": "ridge 1, the noise variance (the paper: least norm)",
         "tasks": "Bernacchia's quadratic family, p = 1, σ = 1, ν = 0.5",
         "weights": "U(−1, 1) or N(0, 1), standard parametrisation (the paper does not give the scale)",
@@ -46,21 +43,14 @@ def run(scale: str, say: Say) -> Reproduction:
 
 
 def _rows(name: str, case: dict[str, Any]) -> list[Row]:
+    said = f"H.15 {case['h15']:.3g}, optimum {case['best']:.3g}; loss there {case['there']:.3g}, "
+    said += f"least {case['least']:.3g}, unadapted {case['before']:.3g}"
+    what, near = f"{name}: the estimate H.15 is nearly optimal", case["there"] < 1.1 * case["least"]
+    why = "H.15 scales as 1/(NK), while the best step of one task does not know N"
+    found = f"{case['best']:.3g}; H.1 gives {case['h1']:.3g} (loss {case['at_h1']:.3g})"
     return [
-        row(
-            f"{name}: the estimate H.15 is nearly optimal",
-            "nearly optimal",
-            f"H.15 {case['h15']:.3g}, optimum {case['best']:.3g}; loss there {case['there']:.3g}, "
-            f"least {case['least']:.3g}, unadapted {case['before']:.3g}",
-            case["there"] < 1.1 * case["least"],
-            fails="H.15 scales as 1/(NK), while the best step of one task does not know N",
-        ),
-        row(
-            f"{name}: the optimal α is positive",
-            "positive",
-            f"{case['best']:.3g}; H.1 gives {case['h1']:.3g} (loss {case['at_h1']:.3g})",
-            case["best"] > 0,
-        ),
+        row(what, "nearly optimal", said, near, fails=why),
+        row(f"{name}: the optimal α is positive", "positive", found, case["best"] > 0),
     ]
 
 

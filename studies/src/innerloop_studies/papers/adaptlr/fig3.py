@@ -6,22 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.choose.rates import advice_for
-from innerloop.core.errors import NonFiniteError
+from innerloop.core import Buffers, Interval, NonFiniteError, Params, Task, mean_interval
 from innerloop.core.losses import score
-from innerloop.core.statistics import Interval, mean_interval
-from innerloop.core.types import Buffers, Params, Task
+from innerloop.experiment import Recipe
 from innerloop.experiment.fitting import fit_parts
-from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.learner import test_steps
-from innerloop.experiment.parts import build
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.report.plots.panels import Panel, line, panel, panels_figure
-from innerloop.training.execution.mapping import map_tasks
-from innerloop.training.loop import Validation
-from innerloop_studies.papers.training import plan_for
+from innerloop.training import Validation, map_tasks
+from innerloop_studies.papers.training import conv4_recipe, plan_for, settled
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
 
@@ -35,17 +28,12 @@ def recipe_for(inner: dict[str, Any], model: dict[str, Any], scale: str, seed: i
     """ANIL with five inner steps; at smoke scale five of the embedded glyphs stand in for Omniglot."""
     smoke, paper = scale == "smoke", scale == "paper"
     ways, queries = (5, 2) if smoke else (20, 5)
-    return make_recipe(
-        {
-            "name": "adaptlr-fig3",
-            "data": {"name": "glyphs" if smoke else "omniglot", "rotations": True},
-            "tasks": {"family": "few-shot", "ways": ways, "shots": 1, "queries": queries},
-            "model": {"kind": "conv4", "pooling": "stride", "filters": 64 if paper else 32, **model},
-            "inner": {"method": "anil", "steps": 5, "test_steps": 5, "loss": "cross-entropy", **inner},
-            "outer": {"steps": STEPS[scale], "batch": 16 if paper else 2},
-            "run": {"seed": seed},
-        }
-    )
+    data = {"name": "glyphs" if smoke else "omniglot", "rotations": True}
+    network = {"pooling": "stride", "filters": 64 if paper else 32, **model}
+    inner = {"method": "anil", "steps": 5, "test_steps": 5, **inner}
+    outer = {"steps": STEPS[scale], "batch": 16 if paper else 2}
+    shape = (ways, 1, queries)
+    return conv4_recipe("adaptlr-fig3", data, shape, seed, model=network, inner=inner, outer=outer)
 
 
 def trained(
@@ -53,9 +41,7 @@ def trained(
 ) -> dict[str, Any]:
     """Accuracy and loss on test tasks every so many steps, and the rate at the end."""
     recipe = recipe_for(inner, model, scale, seed)
-    parts, plan = build(provisional(recipe)), plan_for(recipe)
-    if recipe.inner.lr == "auto":
-        parts = parts.at_rate(advice_for(parts).alpha)
+    parts, plan = settled(recipe), plan_for(recipe)
     learner = parts.learner_after(test_steps(recipe))
     curve: list[dict[str, float]] = []
     losses: list[float] = []
@@ -97,8 +83,7 @@ WAYS_OF_CHOOSING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Settings of the inner loop and of the network; online rules normalise features themselves."""
 
-SHOWN = 15_000
-"""The paper draws this many iterations, and says that all is equal after 40,000."""
+SHOWN = 15_000  # the paper draws this many iterations, and says that all is equal after 40,000
 
 EQUAL = 0.02
 
@@ -136,60 +121,39 @@ def _smoke_rows(curves: dict[str, dict[str, Any]]) -> list[Row]:
     """Ten steps teach nothing: what was computed is checked."""
     answers = JUDGED["smoke"] * 5 * 2
     readings = [curves[name]["rate"][0] for name in (PRINTED, ENTRIES)]
+    said = f"rates after {STEPS['smoke']} steps: {readings[0]:g} as printed, {readings[1]:g} by entries"
+    what, why = "the two readings of σ̂² are one number", "a mean cosine is not a variance of entries"
     return [
         counts_row([(value, answers) for curve in curves.values() for value in curve["score"]]),
-        row(
-            "the two readings of σ̂² are one number",
-            "–",
-            f"rates after {STEPS['smoke']} steps: {readings[0]:g} as printed, {readings[1]:g} by entries",
-            0.5 < readings[0] / readings[1] < 2,
-            fails="a mean cosine is not a variance of entries",
-        ),
+        row(what, "–", said, 0.5 < readings[0] / readings[1] < 2, fails=why),
     ]
 
 
 def _rows(curves: dict[str, dict[str, Any]], scale: str) -> list[Row]:
-    early = {
-        name: _mean([score for step, score in zip(one["step"], one["score"], strict=True) if step <= SHOWN])
-        for name, one in curves.items()
-    }
+    along = {name: zip(one["step"], one["score"], strict=True) for name, one in curves.items()}
+    early = {name: _mean([score for step, score in both if step <= SHOWN]) for name, both in along.items()}
     last = {name: curve["score"][-1] for name, curve in curves.items()}
     rates = {name: "/".join(f"{r:g}" for r in curve["rate"]) for name, curve in curves.items()}
     steps = curves[PUBLISHED]["step"][-1]
     short = "" if steps >= 40_000 else f"; {steps} steps here, 40,000 there"
-    return [
-        row(
-            "the online estimate of H.3 learns faster than the default rate, features normalised in both",
-            "faster",
-            f"mean accuracy along training {early[PRINTED]:.3f} (rates {rates[PRINTED]} at the end) against "
-            f"{early[PUBLISHED]:.3f}",
-            early[PRINTED] > early[PUBLISHED],
-            expected=False,
-            reason="as printed σ̂² is a mean cosine, and its rate is below the default one",
-        ),
-        row(
-            "the same with the variance of all entries for σ̂², as in H.15",
-            "faster",
-            f"{early[ENTRIES]:.3f} (rates {rates[ENTRIES]}) against {early[PUBLISHED]:.3f}",
-            early[ENTRIES] > early[PUBLISHED],
-        ),
-        row(
-            "then both are equal",
-            "similar after 4·10⁴ iterations",
-            f"at the end {last[PRINTED]:.3f} as printed, {last[ENTRIES]:.3f} with the variance of entries, "
-            f"{last[PUBLISHED]:.3f} by default",
-            max(abs(last[name] - last[PUBLISHED]) for name in (PRINTED, ENTRIES)) <= EQUAL,
-            expected=scale == "paper",  # which has not been run
-            reason=f"holds if both are within {100 * EQUAL:.0f} points of the default{short}",
-        ),
-        row(
-            "ours: the rate estimated before training learns at least as fast as the defaults",
-            "–",
-            f"{early[OURS]:.3f} (rates {rates[OURS]}) against {early[PLAIN]:.3f}, features as they are, and "
-            f"{early[PUBLISHED]:.3f}, normalised",
-            early[OURS] > max(early[PLAIN], early[PUBLISHED]) - 0.01,
-        ),
-    ]
+    what = "the online estimate of H.3 learns faster than the default rate, features normalised in both"
+    said = f"mean accuracy along training {early[PRINTED]:.3f} (rates {rates[PRINTED]} at the end) against "
+    said += f"{early[PUBLISHED]:.3f}"
+    why = "as printed σ̂² is a mean cosine, and its rate is below the default one"
+    rows = [row(what, "faster", said, early[PRINTED] > early[PUBLISHED], expected=False, reason=why)]
+    what = "the same with the variance of all entries for σ̂², as in H.15"
+    said = f"{early[ENTRIES]:.3f} (rates {rates[ENTRIES]}) against {early[PUBLISHED]:.3f}"
+    rows.append(row(what, "faster", said, early[ENTRIES] > early[PUBLISHED]))
+    said = f"at the end {last[PRINTED]:.3f} as printed, {last[ENTRIES]:.3f} with the variance of entries, "
+    said += f"{last[PUBLISHED]:.3f} by default"
+    holds = max(abs(last[name] - last[PUBLISHED]) for name in (PRINTED, ENTRIES)) <= EQUAL
+    why = f"holds if both are within {100 * EQUAL:.0f} points of the default{short}"
+    what, paper, is_new = "then both are equal", "similar after 4·10⁴ iterations", scale == "paper"
+    rows.append(row(what, paper, said, holds, expected=is_new, reason=why))  # ``paper`` has not been run
+    what = "ours: the rate estimated before training learns at least as fast as the defaults"
+    said = f"{early[OURS]:.3f} (rates {rates[OURS]}) against {early[PLAIN]:.3f}, features as they are, and "
+    said += f"{early[PUBLISHED]:.3f}, normalised"
+    return [*rows, row(what, "–", said, early[OURS] > max(early[PLAIN], early[PUBLISHED]) - 0.01)]
 
 
 def _panels(curves: dict[str, dict[str, Any]], seeds: int) -> list[Panel]:

@@ -29,11 +29,9 @@ def run(scale: str, say: Say) -> Reproduction:
         loss = f"{test:+.3g} on test tasks, {training:+.3g} on training tasks"
         say(f"{law}: at t = 0 the distance gap is {distance:.3g}, the loss gap {loss}")
     rows = [one for law, gaps in by_law.items() for one in _rows(law, gaps, draws)]
+    sizes = {"training tasks": tasks, "draws": draws, "α": RATE, "η": ETA}
     protocol = {
-        "training tasks": tasks,
-        "draws": draws,
-        "α": RATE,
-        "η": ETA,
+        **sizes,
         "optima": "N(0, 3I)",
         "seeds": "0, 1, 2",
         "test tasks": f"{tasks} per law; the same features in every draw, optima drawn anew",
@@ -45,32 +43,21 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _rows(law: str, gaps: Gaps, draws: int) -> list[Row]:
     test, training, shares, distance = (gaps[key] for key in ("test", "training", "shares", "distance"))
-    return [
-        row(
-            f"{law}: MAML's loss is above ERM's before adaptation, below it after a few steps",
-            "marginally higher, then lower",
-            f"test tasks: t = 0: {test[0]:+.2g}, last t: {test[-1]:+.2g} (mean of {draws} draws); as "
-            f"published in {shares['as published']:.0%} of the draws, above at t = 0 in "
-            f"{shares['above at first']:.0%}",
-            test[0] > 0 and min(test) < 0,
-            fails="on tasks they were not fitted to, w_m is the better one before adaptation already; "
-            "single draws that look as published are the minority",
-        ),
-        row(
-            f"{law}: the same on the training tasks, which H.3 does not say",
-            "–",
-            f"t = 0: {training[0]:+.2g}, t = 100: {training[5]:+.2g}",
-            training[0] > 0 and min(training) < 0,
-            reason="w_r minimises the unadapted loss of these tasks, w_m the loss after one step",
-        ),
-        row(
-            f"{law}: F_t(w_m) < F_t(w_r) for every t, averaged over {draws} draws",
-            "always smaller",
-            f"t = 0: {distance[0]:.2g} ± {gaps['error'][0]:.1g}; last: {distance[-1]:.2g}",
-            all(gap < 0 for gap in distance),
-            reason="Theorem 2 is about the mean over draws of training tasks",
-        ),
-    ]
+    what = f"{law}: MAML's loss is above ERM's before adaptation, below it after a few steps"
+    said = f"test tasks: t = 0: {test[0]:+.2g}, last t: {test[-1]:+.2g} (mean of {draws} draws); as "
+    said += f"published in {shares['as published']:.0%} of the draws, above at t = 0 in "
+    said += f"{shares['above at first']:.0%}"
+    why = "on tasks they were not fitted to, w_m is the better one before adaptation already; "
+    why += "single draws that look as published are the minority"
+    rows = [row(what, "marginally higher, then lower", said, test[0] > 0 and min(test) < 0, fails=why)]
+    what = f"{law}: the same on the training tasks, which H.3 does not say"
+    said = f"t = 0: {training[0]:+.2g}, t = 100: {training[5]:+.2g}"
+    why = "w_r minimises the unadapted loss of these tasks, w_m the loss after one step"
+    rows.append(row(what, "–", said, training[0] > 0 and min(training) < 0, reason=why))
+    what = f"{law}: F_t(w_m) < F_t(w_r) for every t, averaged over {draws} draws"
+    said = f"t = 0: {distance[0]:.2g} ± {gaps['error'][0]:.1g}; last: {distance[-1]:.2g}"
+    why = "Theorem 2 is about the mean over draws of training tasks"
+    return [*rows, row(what, "always smaller", said, all(gap < 0 for gap in distance), reason=why)]
 
 
 def _panels(by_law: dict[str, Gaps]) -> list[Panel]:
@@ -94,10 +81,8 @@ def _gaps(law: Law, tasks: int, draws: int, seed: int) -> Gaps:
     left = [(1 - 2 * ETA / SAMPLES * values).square() ** t for t in STEPS]  # (I − (2η/K)S)^{2t}
     weights = {"distance": left, "test": [one * values for one in left]}
     # optima have mean zero: what is left of the mean gaps is wᵀQw, free of their noise
-    shapes = {
-        name: torch.stack([torch.einsum("nik,nk,njk->ij", v, one, v) for one in each]) / tasks
-        for name, each in weights.items()
-    }
+    products = {n: [torch.einsum("nik,nk,njk->ij", v, one, v) for one in w] for n, w in weights.items()}
+    shapes = {name: torch.stack(each) / tasks for name, each in products.items()}
     gaps: dict[str, list[Tensor]] = {name: [] for name in (*shapes, "drawn")}
     training: list[float] = []
     for _ in range(draws):

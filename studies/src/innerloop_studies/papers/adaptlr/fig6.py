@@ -16,18 +16,14 @@ VERSION = 1
 DIM = 50
 SAMPLES = (1, 50)
 VARIANCES = tuple(Fraction(10) ** k for k in range(-3, 3))
-SIZE = 5
-"""Dimension along the variances."""
+SIZE = 5  # dimension along the variances
 
-MOMENTS: dict[str, list[float]] = {
+MOMENTS: dict[str, list[float]] = {  # E[Y^k] for k = 0 … 6; all have mean 0 and variance 1
     "normal": [float(m) for m in examples.normal_moments(7, 1.0)],
     "uniform": [1, 0, 1, 0, 9 / 5, 0, 27 / 7],
     "±1": [1, 0, 1, 0, 1, 0, 1],
 }
-"""E[Y^k] for k = 0 … 6; all have mean 0 and variance 1."""
-DIMS, LARGE = [1, 2, 5, 10, 20, 50], 2000
-"""Of Example 2: for K = 1, and for K = d."""
-
+DIMS, LARGE = [1, 2, 5, 10, 20, 50], 2000  # of Example 2: for K = 1, and for K = d
 
 WEIGHTS = {"g1": (1, 1), "g2": (3, 1, 2), "g3": (1, 1, 1)}
 """Of Figure 6's g₁, g₂ and g₃: how many terms each moment has at d = :data:`DIM`."""
@@ -40,28 +36,22 @@ def polynomials(dims: list[int]) -> dict[str, Any]:
         return {f"K = {k}": [traces(d, k, v).rate for d in sizes for v in variances] for k in SAMPLES}
 
     one, exact, printed = [Fraction(1)], examples.polynomial_traces, examples.printed_polynomial_traces
-    return {
-        "variances": [float(v) for v in VARIANCES],
-        "dims": dims,
-        "along σ²": rates(exact, [SIZE], VARIANCES),
-        "along d, σ² = 1": rates(exact, dims, one),
-        "along d, σ² = 0.1": rates(exact, dims, [Fraction(1, 10)]),
-        "as printed, d = 3": {k: v[0] for k, v in rates(printed, [3], one).items()},
-        "exact, d = 3": {k: v[0] for k, v in rates(exact, [3], one).items()},
-    }
+    along: dict[str, Any] = {"along σ²": rates(exact, [SIZE], VARIANCES)}
+    along["along d, σ² = 1"] = rates(exact, dims, one)
+    along["along d, σ² = 0.1"] = rates(exact, dims, [Fraction(1, 10)])
+    for name, traces in (("as printed, d = 3", printed), ("exact, d = 3", exact)):
+        along[name] = {k: v[0] for k, v in rates(traces, [3], one).items()}
+    return {"variances": [float(v) for v in VARIANCES], "dims": dims, **along}
 
 
 def matrices() -> dict[str, Any]:
     """Rates of Example 2 by law of the entries, from sums over coinciding indices."""
-    laws = {
-        name: {
-            "printed, K = 1": moments[4] / (2 * moments[6]),
-            "exact, K = 1": [examples.independent_traces(moments, 1, d).rate for d in DIMS],
-            "large": examples.independent_traces(moments, LARGE, LARGE).rate,
-            "E[Y⁴]/E[Y⁶]": moments[4] / moments[6],
-        }
-        for name, moments in MOMENTS.items()
-    }
+    laws: dict[str, dict[str, Any]] = {}
+    for name, moments in MOMENTS.items():
+        exact = [examples.independent_traces(moments, 1, d).rate for d in DIMS]
+        large = examples.independent_traces(moments, LARGE, LARGE).rate
+        laws[name] = {"printed, K = 1": moments[4] / (2 * moments[6]), "exact, K = 1": exact, "large": large}
+        laws[name]["E[Y⁴]/E[Y⁶]"] = moments[4] / moments[6]
     return {"dims": DIMS, "K = d": LARGE, **laws}
 
 
@@ -86,52 +76,35 @@ def run(scale: str, say: Say) -> Reproduction:
 
 def _figure_rows(counted: dict[str, list[int]]) -> list[Row]:
     g1, g2, g3 = counted.values()
-    same = all(
-        examples.printed_g1(d, i) == g
-        for d in range(1, DIM + 1)
-        for i, g in enumerate(examples.counts((1, 1), d))
-    )
+    closed = [[examples.printed_g1(d, i) for i in range(2 * d - 1)] for d in range(1, DIM + 1)]
+    same = closed == [examples.counts((1, 1), d) for d in range(1, DIM + 1)]
     small = [i for i, g in enumerate(g1) if g2[2 * i] <= g]
-    return [
-        row(
-            f"Figure 6, d = {DIM}: g₂ and g₃ reach the heights and lengths that are drawn",
-            "axes: 800 at most 300 along, 1750 at most 140 along",
-            f"g₂ {max(g2)}, {len(g2)} long; g₃ {max(g3)}, {len(g3)} long; g₁ {max(g1)}, {len(g1)} long",
-            800 <= max(g2) < 1000 and len(g2) <= 300 and 1750 <= max(g3) < 2000 and len(g3) <= 160,
-            reason="g₂ counts 3j + m + 2l, g₃ counts j + m + l; a drawn axis ends within a tick of its last",
-        ),
-        row(
-            f"E.5: the closed form of g₁ counts the terms of each moment, d = 1 … {DIM}",
-            "C(i + 1, 1) − 2C(i − d + 1, 1)",
-            "the same" if same else "not the same",
-            same,
-            reason="with C(n, 1) = 0 for negative n, which the paper leaves out",
-        ),
-        row(
-            "E.5: the coefficient of every moment is larger in the denominator",
-            "larger",
-            f"not for E[x^k], k = {', '.join(str(2 * i) for i in small)}; larger for the other "
-            f"{len(g1) - len(small)}",
-            not small,
-            fails="the lowest moments have as many terms; they decide where σ → 0",
-        ),
-    ]
+    what = f"Figure 6, d = {DIM}: g₂ and g₃ reach the heights and lengths that are drawn"
+    paper = "axes: 800 at most 300 along, 1750 at most 140 along"
+    said = f"g₂ {max(g2)}, {len(g2)} long; g₃ {max(g3)}, {len(g3)} long; g₁ {max(g1)}, {len(g1)} long"
+    holds = 800 <= max(g2) < 1000 and len(g2) <= 300 and 1750 <= max(g3) < 2000 and len(g3) <= 160
+    why = "g₂ counts 3j + m + 2l, g₃ counts j + m + l; a drawn axis ends within a tick of its last"
+    rows = [row(what, paper, said, holds, reason=why)]
+    what = f"E.5: the closed form of g₁ counts the terms of each moment, d = 1 … {DIM}"
+    paper, said = "C(i + 1, 1) − 2C(i − d + 1, 1)", "the same" if same else "not the same"
+    why = "with C(n, 1) = 0 for negative n, which the paper leaves out"
+    rows.append(row(what, paper, said, same, reason=why))
+    what = "E.5: the coefficient of every moment is larger in the denominator"
+    said = f"not for E[x^k], k = {', '.join(str(2 * i) for i in small)}; larger for the other "
+    said += f"{len(g1) - len(small)}"
+    why = "the lowest moments have as many terms; they decide where σ → 0"
+    return [*rows, row(what, "larger", said, not small, fails=why)]
 
 
 def _falls(values: list[float]) -> bool:
     return all(b < a for a, b in pairwise(values))
 
 
-def _slopes(x: list[float], y: list[float]) -> list[float]:
-    """Of log y against log x, between neighbours."""
-    logs = [(math.log(a), math.log(b)) for a, b in zip(x, y, strict=True)]
-    return [(d - b) / (c - a) for (a, b), (c, d) in pairwise(logs)]
-
-
 def _example_1(example: dict[str, Any]) -> list[Row]:
     rows, variances = [], example["variances"]
     for name, rates in example["along σ²"].items():
-        slopes = _slopes(variances, rates)
+        logs = [(math.log(a), math.log(b)) for a, b in zip(variances, rates, strict=True)]
+        slopes = [(d - b) / (c - a) for (a, b), (c, d) in pairwise(logs)]  # between neighbours
         what = f"Example 1, d = {SIZE}, {name}"
         ours = f"{rates[0]:.3g} at σ² = {variances[0]:g}, {rates[-1]:.2g} at {variances[-1]:g}"
         rows.append(row(f"{what}: α*_lim falls as σ² grows", "inverse relationship", ours, _falls(rates)))
@@ -149,11 +122,13 @@ def _example_1(example: dict[str, Any]) -> list[Row]:
     exact, printed = example["exact, d = 3"], example["as printed, d = 3"]
     ours = "; ".join(f"{k}: {printed[k]:.4g} from the printed, {exact[k]:.4g} from the trace" for k in exact)
     same = all(math.isclose(exact[k], printed[k], rel_tol=1e-6) for k in exact)
-    reason = (
-        "its indices make S_jm S_jl S_jl; the trace of a cube is S_jm S_ml S_lj. Rows above use the trace"
-    )
+    reason = "its indices make S_jm S_jl S_jl; the trace of a cube is S_jm S_ml S_lj. "
+    reason += "Rows above use the trace"
     what = "Example 1, d = 3, σ² = 1: E.4 is tr E[S³]"
     return [*rows, row(what, "equal", ours, same, fails=reason)]
+
+
+DROPPED = "E.12 drops all terms with two or three columns: E S² has d² of them, E S³ has d³"
 
 
 def _ratios(laws: dict[str, Any]) -> dict[str, list[float]]:
@@ -166,28 +141,17 @@ def _example_2(example: dict[str, Any]) -> list[Row]:
     large = {name: example[name]["large"] for name in MOMENTS}
     share = {name: large[name] / example[name]["E[Y⁴]/E[Y⁶]"] for name in MOMENTS}
     constant = max(share.values()) < 1.1 * min(share.values())
-    return [
-        row(
-            "Example 2, K = 1, d = 1: α*_lim = E[Y⁴] / 2E[Y⁶] (E.12)",
-            "equal",
-            "exact / printed: " + ", ".join(f"{n} {r[0]:.3f}" for n, r in ratio.items()),
-            all(math.isclose(r[0], 1) for r in ratio.values()),
-        ),
-        row(
-            f"Example 2, K = 1, d = {DIMS[-1]}: the same, for any d",
-            "equal",
-            "exact / printed: " + ", ".join(f"{n} {r[-1]:.3f}" for n, r in ratio.items()),
-            all(math.isclose(r[-1], 1) for r in ratio.values()),
-            fails="E.12 drops all terms with two or three columns: E S² has d² of them, E S³ has d³",
-        ),
-        row(
-            f"Example 2, K = d = {LARGE}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)",
-            "the same factor for all laws",
-            "α*_lim / that: " + ", ".join(f"{n} {share[n]:.3f} (α*_lim {large[n]:.4f})" for n in share),
-            constant,
-            fails="only E[Y²] is left in the limit: K(K + d) / 2(K² + 3Kd + d²)E[Y²], 0.2 here for all",
-        ),
-    ]
+    rows = []
+    for i, what, why in (
+        (0, "Example 2, K = 1, d = 1: α*_lim = E[Y⁴] / 2E[Y⁶] (E.12)", ""),
+        (-1, f"Example 2, K = 1, d = {DIMS[-1]}: the same, for any d", DROPPED),
+    ):
+        said = "exact / printed: " + ", ".join(f"{name} {r[i]:.3f}" for name, r in ratio.items())
+        rows.append(row(what, "equal", said, all(math.isclose(r[i], 1) for r in ratio.values()), fails=why))
+    what = f"Example 2, K = d = {LARGE}: α*_lim goes with E[Y⁴]/E[Y⁶] (E.13)"
+    said = "α*_lim / that: " + ", ".join(f"{n} {share[n]:.3f} (α*_lim {large[n]:.4f})" for n in share)
+    why = "only E[Y²] is left in the limit: K(K + d) / 2(K² + 3Kd + d²)E[Y²], 0.2 here for all"
+    return [*rows, row(what, "the same factor for all laws", said, constant, fails=why)]
 
 
 def _panels(six: dict[str, list[int]], one: dict[str, Any], two: dict[str, Any]) -> list[Panel]:

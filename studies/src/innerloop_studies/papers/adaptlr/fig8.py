@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from innerloop.report.plots.panels import line, panel, panels_figure
-from innerloop.theory.rate.estimate import bounds, limit_moments
-from innerloop.theory.rate.forms import best_rate, task_sums
+from innerloop.theory.rate import best_rate, bounds, limit_moments, task_sums
 from innerloop.theory.rate.linear import gaussian_basis, polynomial_basis, spread_centres
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Say, row

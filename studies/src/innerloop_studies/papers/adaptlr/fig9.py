@@ -5,8 +5,7 @@ from typing import Any
 import torch
 
 from innerloop.report.plots.panels import line, mark, panel, panels_figure
-from innerloop.theory.rate.estimate import bounds, limit_moments
-from innerloop.theory.rate.forms import best_rate, risk_curve, task_sums
+from innerloop.theory.rate import best_rate, bounds, limit_moments, risk_curve, task_sums
 from innerloop.theory.rate.linear import gaussian_basis, spread_centres
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.reproduce.rows import Reproduction, Say, row
@@ -14,8 +13,7 @@ from innerloop_studies.reproduce.rows import Reproduction, Say, row
 TITLE = "AdaptLR, Figure 9: α*_lim against the optimum for four pairs of distributions"
 VERSION = 1
 DIM, SAMPLES = 10, 15
-ZIPF = 4.0
-"""The paper gives no exponent; with 4 the variance is finite."""
+ZIPF = 4.0  # the paper gives no exponent; with 4 the variance is finite
 
 SHIFTED = "(b′) x ~ N(3, 2²), a ~ N(0, 3²I)"
 CASES = {
@@ -25,12 +23,11 @@ CASES = {
     "(d) x ~ χ²(7), a ~ Zipf(4)": (Law("chi-square", 7), (0.0, 14.0), Law("zipf", ZIPF)),
     SHIFTED: (Law("normal", 3, 2), (-4.0, 4.0), Law("normal", 0, 3)),
 }
-NOTES = {
+NOTES = {  # what a row adds to how it was decided
     "(b)": "; the caption says non-central, and N(0, 2²) is central: (b′) is a shifted one",
     "(b′)": "; not the paper's. The bumps stay where (b) has them: were they to follow the data, a shift "
     "would change nothing",
 }
-"""What a row adds to how it was decided."""
 
 
 def run(scale: str, say: Say) -> Reproduction:

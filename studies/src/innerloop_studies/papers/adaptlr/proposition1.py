@@ -10,7 +10,6 @@ from innerloop.report.plots.panels import Panel, line, panels_figure
 from innerloop.theory.kernels import log_slope
 from innerloop.theory.rate.estimate import limit_moments
 from innerloop_studies.papers.adaptlr import examples
-from innerloop_studies.papers.adaptlr.examples import Eigenvalues
 from innerloop_studies.papers.adaptlr.shared import Law, seeded
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
@@ -19,8 +18,7 @@ TITLE = "AdaptLR, Proposition 1: the gap of the population risk to its mean, aga
 VERSION = 1
 SAMPLES, DIM = 50, 20
 INPUTS, OPTIMA = Law("uniform", -5, 5), Law("normal", 0, 3**0.5)
-CHANCE = 0.05
-"""δ: the bound holds with probability 1 − δ."""
+CHANCE = 0.05  # δ: the bound holds with probability 1 − δ
 LIMIT, INSIDE = "α*_lim", "half the proof's end"
 Results = dict[str, Any]
 """Gaps at α*_lim and at half the proof's end, there with the bounds; both ends of B.13; ε by rate."""
@@ -32,7 +30,7 @@ def run(scale: str, say: Say) -> Reproduction:
     counts = [2**e for e in range(2, top + 1)]
     made = seeded(0)
     pool = INPUTS.draw(made, {"smoke": 2000}.get(scale, 20_000), SAMPLES, DIM)
-    limit, known = limit_moments(pool).rate, Eigenvalues.of(pool)
+    limit, known = limit_moments(pool).rate, examples.Eigenvalues.of(pool)
     low, high = known.proved(SAMPLES)
     gaps: dict[str, dict[str, Any]] = {}
     for name, rate in ((LIMIT, limit), (INSIDE, low / 2)):
@@ -43,15 +41,10 @@ def run(scale: str, say: Say) -> Reproduction:
     norm = gaps[INSIDE]["norm"]
     bounds = [examples.gap_bounds(at, SAMPLES, DIM, n, norm, CHANCE) for n in counts]
     bound, corrected = map(list, zip(*bounds, strict=True))
-    results = {
-        "counts": counts,
-        "limit": limit,
-        "proved": (low, high),
-        **known._asdict(),
-        LIMIT: gaps[LIMIT],
-        INSIDE: {**gaps[INSIDE], "bound": bound, "corrected": corrected},
-        "ε": dict(zip(map(str, rates[1:]), others, strict=True)),
-    }
+    results: Results = {"counts": counts, "limit": limit, "proved": (low, high), **known._asdict()}
+    results[LIMIT] = gaps[LIMIT]
+    results[INSIDE] = {**gaps[INSIDE], "bound": bound, "corrected": corrected}
+    results["ε"] = dict(zip(map(str, rates[1:]), others, strict=True))
     protocol = {
         "data": f"{INPUTS}, K = {SAMPLES}, d = {DIM}",
         "optima": "N(0, 3I)",
@@ -109,31 +102,18 @@ def _rows(results: Results) -> list[Row]:
         looseness = [b / g for b, g in zip(results[INSIDE][key], results[INSIDE]["gap"], strict=True)]
         ours = f"bound / 95 % quantile: {min(looseness):.3g} to {max(looseness):.3g}"
         rows.append(row(what, "below the bound", ours, min(looseness) >= 1, reason=reason))
-    limit, (low, high), (start, near, far, further) = (
-        results["limit"],
-        results["proved"],
-        results["ε"].values(),
-    )
-    return [
-        *rows,
-        row(
-            "Proof of Theorem 1, step 6: α*_lim lies in the range of α of step 4 (B.13)",
-            "in the range",
-            f"α*_lim {limit:.3g}; the range is below {low:.3g} and above {high:.3g}",
-            limit < low or limit > high,
-            fails="it never does: K/2λ_S ≤ α*_lim ≤ K/2λ_I, and the gap of B.13 contains all of that. "
-            "Theorem 1 itself holds in adaptlr-fig8",
-        ),
-        row(
-            "after Proposition 1: large α makes the bound tighter, small α leaves a positive constant",
-            "falls in α",
-            f"ε = {start:.3g} at 0, {near:.3g} just below the first end of B.13, {far:.3g} and {further:.3g} "
-            "at ten and a hundred times the second",
-            near < start and further < far,
-            fails="ε has poles at both ends of B.13: it rises up to the first, falls as α⁻² "
-            "beyond the second",
-        ),
-    ]
+    limit, (low, high) = results["limit"], results["proved"]
+    what = "Proof of Theorem 1, step 6: α*_lim lies in the range of α of step 4 (B.13)"
+    said = f"α*_lim {limit:.3g}; the range is below {low:.3g} and above {high:.3g}"
+    why = "it never does: K/2λ_S ≤ α*_lim ≤ K/2λ_I, and the gap of B.13 contains all of that. "
+    why += "Theorem 1 itself holds in adaptlr-fig8"
+    rows.append(row(what, "in the range", said, limit < low or limit > high, fails=why))
+    start, near, far, further = results["ε"].values()
+    what = "after Proposition 1: large α makes the bound tighter, small α leaves a positive constant"
+    said = f"ε = {start:.3g} at 0, {near:.3g} just below the first end of B.13, {far:.3g} and {further:.3g} "
+    said += "at ten and a hundred times the second"
+    why = "ε has poles at both ends of B.13: it rises up to the first, falls as α⁻² beyond the second"
+    return [*rows, row(what, "falls in α", said, near < start and further < far, fails=why)]
 
 
 def _panels(results: Results) -> list[Panel]:

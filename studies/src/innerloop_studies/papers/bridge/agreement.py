@@ -9,20 +9,17 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import Params, TaskBatch
-from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.recipe.settings import make_recipe
+from innerloop.experiment import load_recipe
 from innerloop.kernels.empirical.exact import jacobian
 from innerloop.kernels.empirical.kernel import empirical_kernel
 from innerloop.kernels.meta.descent import Descent, response
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
-from innerloop.nets.antisymmetric import antisymmetric
-from innerloop.nets.mlp import mlp
-from innerloop.nets.network import Network
+from innerloop.nets import Network, antisymmetric, mlp
 from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.kernels import log_slope, spectrum
 from innerloop_studies.papers.bridge.shared import DIM, TEST_TASKS, figure_1_tasks, train_wide
 from innerloop_studies.papers.figures import loglog
-from innerloop_studies.papers.training import by_frozen_features, combined, fitted
+from innerloop_studies.papers.training import by_frozen_features, combined, conv4_recipe, fitted
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
@@ -41,8 +38,7 @@ class Wide(NamedTuple):
     regime: str
 
 
-INNER = Descent(0.001, 1)
-"""ANIL's inner loop in training: λτ, summed loss."""
+INNER = Descent(0.001, 1)  # ANIL's inner loop in training: λτ, summed loss
 TEST = Descent(1.0)
 """Adaptation of a test task's head, the same for both methods: gradient flow, in closed form."""
 RECIPES = {"anil": "bridge-quadratic-anil", "mtl": "bridge-quadratic-multitask"}
@@ -116,18 +112,15 @@ def trained_pictures(
 ) -> dict[str, Any]:
     """Conv4's answers in thousandths, and its accuracy: logistic regression (C = 3), as in Bridge."""
     objective = "multitask" if method == "mtl" else "episodic"
-    recipe = make_recipe(
-        {
-            "name": "bridge-agreement",
-            "data": {"name": data, "standardise": True},
-            "tasks": {"family": "few-shot", "ways": 5, "shots": 5, "queries": 5},
-            "model": {"kind": "conv4", "filters": filters, "pooling": "max", "norm": "transductive"},
-            "inner": {"method": "anil", "lr": 0.1, "steps": 3, "loss": "cross-entropy"},
-            "outer": {"objective": objective, "steps": steps, "batch": 4, "lr": 2e-3},
-            "eval": {"episodes": episodes, "queries": 10},
-            "run": {"seed": seed, "threads": 1},
-        }
-    )
+    sections: dict[str, dict[str, Any]] = {
+        "model": {"filters": filters, "pooling": "max", "norm": "transductive"},
+        "inner": {"method": "anil", "lr": 0.1, "steps": 3},
+        "outer": {"objective": objective, "steps": steps, "batch": 4, "lr": 2e-3},
+        "eval": {"episodes": episodes, "queries": 10},
+        "run": {"threads": 1},
+    }
+    pictures = {"name": data, "standardise": True}
+    recipe = conv4_recipe("bridge-agreement", pictures, (5, 5, 5), seed, **sections)
     outcome = fitted(recipe)
     assert outcome.state is not None
     model = outcome.parts.network, outcome.state.params, outcome.state.buffers
@@ -142,8 +135,7 @@ def trained_pictures(
 METHODS = ("anil", "mtl")
 # a few steps from the start pictures are labelled by their common weights, and width does not count yet
 FAILS = {"smoke": ("width", "recipe depth"), "cpu": ("recipe depth", "pictures")}
-FAILS["paper"] = FAILS["cpu"]
-"""As found at ``smoke`` and ``cpu``; ``paper`` has not been run."""
+FAILS["paper"] = FAILS["cpu"]  # as found at ``smoke`` and ``cpu``; ``paper`` has not been run
 
 
 class Apart(NamedTuple):
@@ -174,23 +166,14 @@ def theorem_rows(depths: list[int], theorem: dict[int, list[Apart]], scale: str)
     narrow, wide = min(theorem), max(theorem)
     pairs = list(zip(theorem[narrow], theorem[wide], strict=True))
     ratios = [one.gap / one.floor for cells in theorem.values() for one in cells]
-    return [
-        *(_depth_row(f"Theorem 1, width {n}: {what}", depths, theorem[n], reason=why) for n in theorem),
-        row(
-            "Theorem 1: the gap shrinks with width",
-            "shrinks (the ε of h > O(ε⁻²))",
-            f"{listed(b.gap / a.gap for a, b in pairs)} times from width {narrow} to {wide} at L = {depths}",
-            all(b.gap < a.gap for a, b in pairs),
-            expected="width" not in FAILS[scale],
-        ),
-        row(
-            "ANIL and MTL from one start are nearer to each other than two seeds of one method",
-            "close",
-            f"the gap is {min(ratios):.2f} to {max(ratios):.2f} of the smaller distance of two seeds",
-            max(ratios) < 1,
-            reason="holds if it is so in every cell",
-        ),
-    ]
+    rows = [_depth_row(f"Theorem 1, width {n}: {what}", depths, theorem[n], reason=why) for n in theorem]
+    what, paper = "Theorem 1: the gap shrinks with width", "shrinks (the ε of h > O(ε⁻²))"
+    said = f"{listed(b.gap / a.gap for a, b in pairs)} times from width {narrow} to {wide} at L = {depths}"
+    holds, expected = all(b.gap < a.gap for a, b in pairs), "width" not in FAILS[scale]
+    rows.append(row(what, paper, said, holds, expected=expected))
+    what = "ANIL and MTL from one start are nearer to each other than two seeds of one method"
+    said = f"the gap is {min(ratios):.2f} to {max(ratios):.2f} of the smaller distance of two seeds"
+    return [*rows, row(what, "close", said, max(ratios) < 1, reason="holds if it is so in every cell")]
 
 
 def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
@@ -198,14 +181,11 @@ def recipe_rows(depths: list[int], cells: list[Apart], scale: str) -> list[Row]:
     ratios, expected = [one.gap / one.floor for one in cells], "recipe depth" not in FAILS[scale]
     what = "the recipes (Adam, raw labels): the gap"
     why = "far from the lazy regime that the theorem speaks of"
+    nearer = "the recipes: ANIL and MTL from one start are nearer than two seeds of one method"
+    said = f"{listed(ratios)} of the smaller distance of two seeds at L = {depths}"
     return [
         _depth_row(what, depths, cells, expected=expected, reason=why),
-        row(
-            "the recipes: ANIL and MTL from one start are nearer than two seeds of one method",
-            "close",
-            f"{listed(ratios)} of the smaller distance of two seeds at L = {depths}",
-            max(ratios) < 1,
-        ),
+        row(nearer, "close", said, max(ratios) < 1),
     ]
 
 
@@ -214,11 +194,9 @@ def picture_rows(pictures: dict[str, Any], scale: str) -> list[Row]:
     gap, seeds = pictures["gap"], [pictures[method] for method in METHODS]
     floor, apart = max(one["agreement"] for one in seeds), min(one["distance"] for one in seeds)
     accuracy = [f"{m.upper()} {100 * sum(a) / len(a):.1f} %" for m, a in pictures["accuracy"].items()]
-    said = (
-        f"{100 * gap['agreement']:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
-        f"both methods); probabilities {gap['distance']:.3f} apart against {apart:.3f}; "
-        f"accuracy {', '.join(accuracy)}"
-    )
+    said = f"{100 * gap['agreement']:.1f} % of labels against {100 * floor:.1f} % (two seeds, the better of "
+    said += f"both methods); probabilities {gap['distance']:.3f} apart against {apart:.3f}; "
+    said += f"accuracy {', '.join(accuracy)}"
     what = "Conv4, 5-way 5-shot: ANIL and MTL give the same labels as often as two seeds of one do"
     expected = "pictures" not in FAILS[scale]
     return [row(what, "close", said, gap["agreement"] >= floor, expected=expected)]
@@ -265,12 +243,9 @@ def run(scale: str, say: Say) -> Reproduction:
     recipes = [apart[depth, width, steps, "recipe"] for depth in depths]
     rows = theorem_rows(size.depths, theorem, scale) + recipe_rows(depths, recipes, scale)
     rows += picture_rows(pictures, scale)
-    data = {
-        "theorem": {str(wide): [one._asdict() for one in each] for wide, each in theorem.items()},
-        "recipe": [one._asdict() for one in recipes],
-        "pictures": pictures,
-        "size": size._asdict(),
-    }
+    told = {str(wide): [one._asdict() for one in each] for wide, each in theorem.items()}
+    data = {"theorem": told, "recipe": [one._asdict() for one in recipes]}
+    data |= {"pictures": pictures, "size": size._asdict()}
     return Reproduction(rows, {NAME: _figure(size, theorem, recipes)}, data, _protocol(size))
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic.networks import mlp_kernel
-from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels import Descent, mlp_kernel
 from innerloop.kernels.meta.kernel import anil_kernel_without_split, mtl_kernel, stack
 from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.convergence import common_rate, linear_loss, rates
@@ -20,16 +19,12 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 TITLE = "Bridge, Theorem 3: losses of ANIL and MTL under their bounds (eqs. 29 to 31)"
 VERSION = 1
 DEPTH, TASKS, SAMPLES = 3, 3, 4
-INNER = (0.05, 1)
-"""Rate and steps of ANIL's inner loop."""
-ETA = 0.5
-"""Outer rate in units of η₀; eqs. 29 and 30 hold with it."""
-SLOW = 0.1
-"""A rate far below η₀, at which the printed bound, with η₀ for η, asks for too much."""
+INNER = (0.05, 1)  # rate and steps of ANIL's inner loop
+ETA = 0.5  # outer rate in units of η₀; eqs. 29 and 30 hold with it
+SLOW = 0.1  # a rate far below η₀, at which the printed bound, with η₀ for η, asks for too much
 METHODS = {"anil": "eq. 29, ANIL", "mtl": "eq. 30, MTL"}
 SIZES = {"smoke": ([64, 256], 2, 15), "cpu": ([64, 128, 256, 512], 3, 60)}
-SIZES["paper"] = ([64, 128, 256, 512, 1024, 2048], 10, 200)
-"""Widths, draws of the network, outer steps."""
+SIZES["paper"] = ([64, 128, 256, 512, 1024, 2048], 10, 200)  # widths, draws of the network, outer steps
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -65,10 +60,8 @@ def limits(tasks: TaskBatch) -> dict[str, torch.Tensor]:
     x = stack(torch.cat([tasks.x_support, tasks.x_query], 1))
     base = mlp_kernel(DEPTH)(x, x)
     inner = Descent(INNER[0] * INNER[1], INNER[1])
-    return {
-        "anil": anil_kernel_without_split(base.ntk, base.nngp, tasks.size, inner),
-        "mtl": mtl_kernel(base.ntk, base.nngp, tasks.size),
-    }
+    given = base.ntk, base.nngp, tasks.size
+    return {"anil": anil_kernel_without_split(*given, inner), "mtl": mtl_kernel(*given)}
 
 
 def course(method: str, width: int, seed: int, tasks: TaskBatch, eta: float, steps: int) -> Course:
@@ -83,16 +76,14 @@ def _summary(
 ) -> dict[str, Any]:
     """What one method did at one width, over all draws of the network."""
     constants, ways = rates(phi), ("distance", "path", "drift")
-    return {
-        "width": width,
-        "holds": fmean(shared.is_under_bound(one.losses, ETA * eta0, constants) for one in courses),
-        "slow_holds": shared.is_under_bound(slow.losses, SLOW * eta0, constants),
-        "printed_holds": shared.is_under_bound(slow.losses, eta0, constants),
-        "loss": shared.mean_losses([one.losses for one in courses]),
-        "error": fmean(float((one.first - phi).norm() / phi.norm()) for one in courses),
-        "linear": fmean(off_linear(one, ETA * eta0) for one in courses),
-        **{key: sum(getattr(one, key) for one in courses) / len(courses) for key in ways},
-    }
+    holds = fmean(shared.is_under_bound(one.losses, ETA * eta0, constants) for one in courses)
+    found: dict[str, Any] = {"width": width, "holds": holds}
+    for key, eta in (("slow_holds", SLOW * eta0), ("printed_holds", eta0)):
+        found[key] = shared.is_under_bound(slow.losses, eta, constants)
+    found["loss"] = shared.mean_losses([one.losses for one in courses])
+    found["error"] = fmean(float((one.first - phi).norm() / phi.norm()) for one in courses)
+    found["linear"] = fmean(off_linear(one, ETA * eta0) for one in courses)
+    return found | {key: sum(getattr(one, key) for one in courses) / len(courses) for key in ways}
 
 
 def _rows(method: str, summaries: list[Any], draws: int, phi: torch.Tensor, eta0: float) -> list[Row]:
@@ -105,45 +96,26 @@ def _rows(method: str, summaries: list[Any], draws: int, phi: torch.Tensor, eta0
     for key in ("error", "linear"):
         slopes[key] = log_slope(widths, [one[key] for one in summaries])
         said[key] = f"slope {slopes[key]:.3f}: {shared.listed_by_width(summaries, key, '.3f')}"
-    return [
-        row(
-            f"{METHODS[method]}: L(θ_t) ≤ (1 − ησ_min/3)^{{2t}} R at every step, η = {ETA} η₀",
-            "holds from some width on",
-            f"{shared.listed_by_width(summaries, 'holds', '.0%')} of {draws} draws; {last:.1e} of the first "
-            f"loss is left at width {widths[-1]:g} (η₀ is {share:.2f} of this kernel's own)",
-            all(one["holds"] == 1 for one in summaries[1:]),
-            reason="judged from the second width on",
-        ),
-        row(
-            f"{METHODS[method]} as printed, with η₀ for η, at η = {SLOW} η₀",
-            "holds",
-            f"in {printed} of {len(summaries)} widths; with η in its place in {slow}",
-            printed == len(summaries),
-            fails="the rate must carry the η that is used",
-        ),
-        row(
-            f"eq. 31, {method.upper()}: ‖θ_t − θ_0‖/√width ∝ width^−½",
-            -0.5,
-            f"slope {slope:.3f}; ‖θ_t − θ_0‖ " + ", ".join(f"{one['distance']:.2f}" for one in summaries),
-            abs(slope + 0.5) < near,
-            reason=f"slope on log–log axes, within {near}: the distance itself stays O(1)",
-        ),
-        # what lies behind the theorem: the network's own kernel, and training with it standing still
-        row(
-            f"Lemma 3 (B.3), {method.upper()}: the network's own kernel approaches Φ, like width^−½",
-            -0.5,
-            said["error"],
-            abs(slopes["error"] + 0.5) < near,
-            reason=f"‖Φ̂_0 − Φ‖/‖Φ‖, slope on log–log axes, within {near}",
-        ),
-        row(
-            f"Corollary 3.1, Lemma 2 (B.1, B.2), {method.upper()}: linearised training is off by O(width^−½)",
-            "≤ −0.5",
-            said["linear"],
-            slopes["linear"] < -0.5 + near,
-            reason=f"largest difference of the errors over the first one; within {near}, or steeper",
-        ),
-    ]
+    what = f"{METHODS[method]}: L(θ_t) ≤ (1 − ησ_min/3)^{{2t}} R at every step, η = {ETA} η₀"
+    told = f"{shared.listed_by_width(summaries, 'holds', '.0%')} of {draws} draws; {last:.1e} of the first "
+    told += f"loss is left at width {widths[-1]:g} (η₀ is {share:.2f} of this kernel's own)"
+    all_hold, why = all(one["holds"] == 1 for one in summaries[1:]), "judged from the second width on"
+    rows = [row(what, "holds from some width on", told, all_hold, reason=why)]
+    what = f"{METHODS[method]} as printed, with η₀ for η, at η = {SLOW} η₀"
+    told = f"in {printed} of {len(summaries)} widths; with η in its place in {slow}"
+    why = "the rate must carry the η that is used"
+    rows.append(row(what, "holds", told, printed == len(summaries), fails=why))
+    what = f"eq. 31, {method.upper()}: ‖θ_t − θ_0‖/√width ∝ width^−½"
+    told = f"slope {slope:.3f}; ‖θ_t − θ_0‖ " + ", ".join(f"{one['distance']:.2f}" for one in summaries)
+    why = f"slope on log–log axes, within {near}: the distance itself stays O(1)"
+    rows.append(row(what, -0.5, told, abs(slope + 0.5) < near, reason=why))
+    # what lies behind the theorem: the network's own kernel, and training with it standing still
+    what = f"Lemma 3 (B.3), {method.upper()}: the network's own kernel approaches Φ, like width^−½"
+    why = f"‖Φ̂_0 − Φ‖/‖Φ‖, slope on log–log axes, within {near}"
+    rows.append(row(what, -0.5, said["error"], abs(slopes["error"] + 0.5) < near, reason=why))
+    what = f"Corollary 3.1, Lemma 2 (B.1, B.2), {method.upper()}: linearised training is off by O(width^−½)"
+    why = f"largest difference of the errors over the first one; within {near}, or steeper"
+    return [*rows, row(what, "≤ −0.5", said["linear"], slopes["linear"] < -0.5 + near, reason=why)]
 
 
 def _printed_rate_row(kernels: dict[str, torch.Tensor], tasks: TaskBatch, steps: int) -> Row:

@@ -6,20 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.kernels.analytic.networks import network_kernel
-from innerloop.kernels.meta.descent import Descent
-from innerloop.kernels.meta.kernel import mtl_kernel
+from innerloop.kernels import Descent, Kernels, mtl_kernel, network_kernel
 from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
-from innerloop.kernels.types import Kernels
 from innerloop.theory.kernels import LIMIT_OFF_DIAGONAL, inverse_gap, log_slope
 from innerloop_studies.reproduce.rows import Row, listed, row
 
-RESIDUAL = {
+RESIDUAL = {  # names of networks, and what rows call them
     "residual": "residual ReLU",
     "residual-norm": "residual ReLU, LayerNorm on the stream",
     "residual-prenorm": "residual ReLU, LayerNorm in the branches",
 }
-"""Names of networks, and what rows call them."""
 DEEP = [20, 40, 80]
 """Depths whose gaps say whether they fall like 1/L; residual networks are slower to get there."""
 LOG_DEPTH = (
@@ -67,18 +63,13 @@ def _factor_row(depths: list[int], plain: list[dict[str, float]], x: Tensor) -> 
     growth = (math.log(plain[-1]["scale"]) - math.log(plain[-2]["scale"])) / (depth - depths[-2])
     own, normed = network_kernel("residual", depth)(x, x), network_kernel("residual-norm", depth)(x, x)
     size = own.nngp.diagonal().sqrt()
-    apart = max(
-        float((one / size[:, None] / size[None] - other).abs().max() / other.abs().max())
-        for one, other in zip(own, normed, strict=True)
-    )
-    return row(
-        "Corollary 1.1: residual connections put one factor, exponential in L, on both kernels",
-        "e^L",
-        f"{math.exp(growth):.4g}^L for sums that are not scaled; without it both are the same to {apart:.0e} "
-        f"as with LayerNorm on the stream",
-        growth > 0.1 and apart < 1e-9,
-        reason="e^L is the factor of sums in infinitely small steps",
-    )
+    pairs = [(one / size[:, None] / size[None], other) for one, other in zip(own, normed, strict=True)]
+    apart = max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs)
+    what = "Corollary 1.1: residual connections put one factor, exponential in L, on both kernels"
+    said = f"{math.exp(growth):.4g}^L for sums that are not scaled; without it both are the same to "
+    said += f"{apart:.0e} as with LayerNorm on the stream"
+    why = "e^L is the factor of sums in infinitely small steps"
+    return row(what, "e^L", said, growth > 0.1 and apart < 1e-9, reason=why)
 
 
 def residual_gaps(tasks: list[Any]) -> dict[str, list[MeanError]]:

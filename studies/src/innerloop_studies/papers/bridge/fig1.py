@@ -8,21 +8,10 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic.networks import mlp_kernel, tabulated
-from innerloop.kernels.empirical.kernel import empirical_kernel
+from innerloop.kernels import KernelFunction, Kernels, empirical_kernel, mlp_kernel, tabulated
+from innerloop.kernels.meta import kernel as meta
 from innerloop.kernels.meta.descent import Descent, residual
-from innerloop.kernels.meta.kernel import (
-    adaptation_of,
-    anil_cross_kernel,
-    anil_kernel_without_split,
-    diagonal_blocks,
-    mtl_cross_kernel,
-    mtl_kernel,
-    stack,
-    times_rows,
-)
 from innerloop.kernels.meta.predict import MeanError, mean_error, mtl_anil_gap
-from innerloop.kernels.types import KernelFunction, Kernels
 from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import Line, Panel, line, panel, panels_figure
 from innerloop.theory.kernels import log_slope
@@ -35,8 +24,7 @@ TITLE = "Bridge, Figure 1: the gap of ANIL's and MTL's predictions against depth
 VERSION = 1
 DEPTHS = [2, 4, 8, 10, 20]
 TIMES = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
-DEPTH = 10
-"""Where λτ is varied."""
+DEPTH = 10  # where λτ is varied
 LEMMA = "t = ∞, no split (Lemma 1)"
 Gaps = dict[str, list[MeanError]]
 
@@ -100,20 +88,18 @@ def by_time(pairs: list[tuple[Draw, KernelFunction]]) -> Gaps:
 def as_printed(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     r""":math:`\Phi'_{ANIL}\Phi_{ANIL}^{-1}(\mathcal Y - G)` and MTL's, every matrix in this precision."""
     # Φ_ANIL = E Θ E: its inverse undoes E, whose entries e^{−λτ‖K‖} may be below the rounding of Θ
-    x, y = stack(one.train.x_support), stack(one.train.y_support).to(dtype)
-    points = torch.cat([stack(one.test.x_query), stack(one.test.x_support)])
-    base, cross, own = (
-        Kernels(*(part.to(dtype) for part in kernel(*pair)))
-        for pair in ((x, x), (points, x), (points, points))
-    )
+    x, y = meta.stack(one.train.x_support), meta.stack(one.train.y_support).to(dtype)
+    points = torch.cat([meta.stack(one.test.x_query), meta.stack(one.test.x_support)])
+    pairs = (x, x), (points, x), (points, points)
+    base, cross, own = (Kernels(*(part.to(dtype) for part in kernel(*pair))) for pair in pairs)
     n = one.train.size
-    blocks = adaptation_of(own.nngp, one.test.size, one.test.x_query.shape[1], Descent(1.0))
-    left = residual(diagonal_blocks(base.nngp, n), Descent(time))
-    phi = anil_kernel_without_split(base.ntk, base.nngp, n, Descent(time))
-    prime = anil_cross_kernel(cross.ntk, cross.nngp, blocks, left)
-    mtl = mtl_cross_kernel(cross.ntk, cross.nngp, blocks)
-    plain = mtl_kernel(base.ntk, base.nngp, n)
-    return prime @ torch.linalg.inv(phi) @ times_rows(left, y), mtl @ torch.linalg.inv(plain) @ y
+    blocks = meta.adaptation_of(own.nngp, one.test.size, one.test.x_query.shape[1], Descent(1.0))
+    left = residual(meta.diagonal_blocks(base.nngp, n), Descent(time))
+    phi = meta.anil_kernel_without_split(base.ntk, base.nngp, n, Descent(time))
+    prime = meta.anil_cross_kernel(cross.ntk, cross.nngp, blocks, left)
+    mtl = meta.mtl_cross_kernel(cross.ntk, cross.nngp, blocks)
+    plain = meta.mtl_kernel(base.ntk, base.nngp, n)
+    return prime @ torch.linalg.inv(phi) @ meta.times_rows(left, y), mtl @ torch.linalg.inv(plain) @ y
 
 
 def printed_gap(kernel: KernelFunction, one: Draw, time: float, dtype: torch.dtype) -> Tensor:
@@ -131,7 +117,7 @@ def cancellation(kernel: KernelFunction, one: Draw) -> float:
 def kept(kernel: KernelFunction, one: Draw) -> KernelFunction:
     """A kernel computed once for all samples of a draw."""
     samples = (one.train.x_support, one.fresh.x_support, one.test.x_query, one.test.x_support)
-    return tabulated(kernel, torch.cat([stack(part) for part in samples]))
+    return tabulated(kernel, torch.cat([meta.stack(part) for part in samples]))
 
 
 def depth_rows(gaps: Gaps, five: list[float], draws: int) -> list[Row]:
@@ -141,36 +127,24 @@ def depth_rows(gaps: Gaps, five: list[float], draws: int) -> list[Row]:
     at_ten = gaps["shared"][DEPTHS.index(10)]
     like, why = "it falls like 1/L (Theorem 1)", "holds if the slope lies between −1.25 and −0.8"
     said = f"slope {slope:.2f} on log–log axes"
-    return [
-        row(
-            "the gap falls with depth L (λτ = 0), shared heads",
-            "falls",
-            ", ".join(f"{g.mean:.2f} ± {g.error:.2f}" for g in gaps["shared"]) + f" at L = {DEPTHS}",
-            all(a > b for a, b in itertools.pairwise(shared)),
-        ),
-        row(like, "slope −1", said, -1.25 < slope < -0.8, reason=why),
-        row(
-            "its size, five draws",
-            "an independent check: 17.4, 8.4, 4.4, 3.6, 1.8, ±20 % for one draw",
-            listed(five, ".1f"),
-            all(abs(a / b - 1) < 0.35 for a, b in zip(five, (17.4, 8.4, 4.4, 3.6, 1.8), strict=True)),
-            reason="holds if every one is within 35 %" + ("" if draws >= 5 else f"; here {draws} draw only"),
-        ),
-        row(
-            "at L = 10",
-            "an independent check with forty draws: 3.9",
-            f"{at_ten.mean:.2f} ± {at_ten.error:.2f}",
-            abs(at_ten.mean - 3.9) < (0.8 if draws >= 40 else 2.0),
-            reason="holds within 0.8 (2.0 for a single draw)",
-        ),
-        row(
-            "it falls like 1/L for independently drawn heads too",
-            "slope −1 (the paper does not distinguish)",
-            listed(apart, ".1f") + f"; slope {apart_slope:.2f}",
-            -1.25 < apart_slope < -0.8,
-            fails="MTL's body then learns nothing for the test head (F_MTL = G); ANIL's does",
-        ),
-    ]
+    what = "the gap falls with depth L (λτ = 0), shared heads"
+    means = ", ".join(f"{g.mean:.2f} ± {g.error:.2f}" for g in gaps["shared"]) + f" at L = {DEPTHS}"
+    rows = [row(what, "falls", means, all(a > b for a, b in itertools.pairwise(shared)))]
+    rows.append(row(like, "slope −1", said, -1.25 < slope < -0.8, reason=why))
+    known = (17.4, 8.4, 4.4, 3.6, 1.8)
+    paper = f"an independent check: {listed(known, '.1f')}, ±20 % for one draw"
+    near = all(abs(a / b - 1) < 0.35 for a, b in zip(five, known, strict=True))
+    why = "holds if every one is within 35 %" + ("" if draws >= 5 else f"; here {draws} draw only")
+    rows.append(row("its size, five draws", paper, listed(five, ".1f"), near, reason=why))
+    paper = "an independent check with forty draws: 3.9"
+    near = abs(at_ten.mean - 3.9) < (0.8 if draws >= 40 else 2)
+    why, at = "holds within 0.8 (2.0 for a single draw)", f"{at_ten.mean:.2f} ± {at_ten.error:.2f}"
+    rows.append(row("at L = 10", paper, at, near, reason=why))
+    what = "it falls like 1/L for independently drawn heads too"
+    paper = "slope −1 (the paper does not distinguish)"
+    slopes = f"{listed(apart, '.1f')}; slope {apart_slope:.2f}"
+    why = "MTL's body then learns nothing for the test head (F_MTL = G); ANIL's does"
+    return [*rows, row(what, paper, slopes, -1.25 < apart_slope < -0.8, fails=why)]
 
 
 def grows(means: list[float]) -> bool:
@@ -200,10 +174,8 @@ _GROWING = ("finite t: ηt = 0.05", "t = ∞, split 10 + 10")
 RISES: dict[str, tuple[str, ...]] = {"smoke": (), "cpu": _GROWING, "paper": _GROWING}
 """Variants that are recorded as growing with λτ, but for one dip at the smallest."""
 
-EXACT = 0.05
-"""Up to this λτ the printed formula keeps digits in float64."""
-PRINTED_TIMES = [*TIMES, 1.0]
-"""One more: there e^{−λτ‖K‖} is below the rounding of every precision."""
+EXACT = 0.05  # up to this λτ the printed formula keeps digits in float64
+PRINTED_TIMES = [*TIMES, 1.0]  # one more: there e^{−λτ‖K‖} is below the rounding of every precision
 
 
 def drawn_gaps(scale: str, say: Say) -> dict[str, Any]:
@@ -295,17 +267,9 @@ def run(scale: str, say: Say) -> Reproduction:
     rows = [*depth_rows(gaps, five, draws), *gap_rows(residual), *time_rows(times, off)]
     rows += drawn_rows(drawn, scale)
     plain = {"by_depth": [one._asdict() for one in drawn["by_depth"]], "by_time": _plain(drawn["by_time"])}
-    data: dict[str, Any] = {
-        "depths": DEPTHS,
-        "times": TIMES,
-        "by_depth": _plain(gaps),
-        "five_draws": five,
-        "by_time": _plain(times),
-        "residual": _plain(residual),
-        "residual_depths": DEEP,
-        "cancellation": off,
-        "paper": {**drawn, **plain},
-    }
+    data: dict[str, Any] = {"depths": DEPTHS, "times": TIMES, "by_depth": _plain(gaps), "five_draws": five}
+    data |= {"by_time": _plain(times), "residual": _plain(residual), "residual_depths": DEEP}
+    data |= {"cancellation": off, "paper": {**drawn, **plain}}
     figures = {"bridge-fig1": _figure(gaps, times, residual)}
     figures["bridge-fig1-paper"] = panels_figure(drawn_panels(drawn))
     protocol = {

@@ -5,7 +5,6 @@ import statistics
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.further import head_starts as starts
-from innerloop_studies.papers.further.head_starts import WAYS, HeadRun, Setting
 from innerloop_studies.papers.training import combined
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
@@ -13,25 +12,23 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row,
 TITLE = "Bridge, eq. 5: ANIL with a head that the outer loop never updates"
 VERSION = 1
 NAME = "bridge-frozen"
-SETTINGS = {
-    "smoke": Setting("anil", 1, 2, 0.1, "glyphs", 4, 6),
-    "cpu": Setting("anil", 5, 5, 0.1, "cifar-fs", 600, 300),
-    "paper": Setting("anil", 5, 5, 0.1, "cifar-fs", 60_000, 2000),
+SETTINGS = {  # nobody has run ``paper`` here: what is expected of it is what its authors say
+    "smoke": starts.Setting("anil", 1, 2, 0.1, "glyphs", 4, 6),
+    "cpu": starts.Setting("anil", 5, 5, 0.1, "cifar-fs", 600, 300),
+    "paper": starts.Setting("anil", 5, 5, 0.1, "cifar-fs", 60_000, 2000),
 }
-"""Nobody has run ``paper`` here: what is expected of it is what its authors say."""
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
 STARTS = ("learned", "frozen")
-DROP = 0.01
-"""Less than this, in accuracy, is no drop."""
+DROP = 0.01  # less than this, in accuracy, is no drop
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """Trains ANIL from each start on the same episodes, and compares them task by task."""
     setting, seeds = SETTINGS[scale], SEEDS[scale]
-    runs: dict[str, list[HeadRun]] = {start: [] for start in STARTS}
+    runs: dict[str, list[starts.HeadRun]] = {start: [] for start in STARTS}
     jobs = combined(setting=[setting], seed=range(seeds), start=STARTS)
     for job, value in zip(jobs, compute_parts(NAME, VERSION, starts.judged, jobs), strict=True):
-        one = HeadRun(*value)
+        one = starts.HeadRun(*value)
         runs[job["start"]].append(one)
         say(f"{job['start']}, seed {job['seed']}: {statistics.fmean(one.scores):.3f}")
     rows = _identities(runs) + ([] if scale == "smoke" else [_drop(runs, scale)])
@@ -44,23 +41,18 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {NAME: figure}, kept, protocol)
 
 
-def _identities(runs: dict[str, list[HeadRun]]) -> list[Row]:
+def _identities(runs: dict[str, list[starts.HeadRun]]) -> list[Row]:
     """What must hold however little was trained."""
-    answers = WAYS * starts.TEST_QUERIES
+    answers = starts.WAYS * starts.TEST_QUERIES
     shares = [(score, answers) for each_run in runs["learned"] for score in each_run.scores]
     moved = {start: max(each_run.moved for each_run in runs[start]) for start in STARTS}
-    return [
-        counts_row(shares),
-        row(
-            "a frozen head is after training what it was before; a learned one is not",
-            "frozen across training",
-            ", ".join(f"{start} moved by {value:.2g}" for start, value in moved.items()),
-            moved["frozen"] == 0 < moved["learned"],
-        ),
-    ]
+    what = "a frozen head is after training what it was before; a learned one is not"
+    said = ", ".join(f"{start} moved by {value:.2g}" for start, value in moved.items())
+    holds = moved["frozen"] == 0 < moved["learned"]
+    return [counts_row(shares), row(what, "frozen across training", said, holds)]
 
 
-def _drop(runs: dict[str, list[HeadRun]], scale: str) -> Row:
+def _drop(runs: dict[str, list[starts.HeadRun]], scale: str) -> Row:
     learned, frozen = ([score for each_run in runs[start] for score in each_run.scores] for start in STARTS)
     gap = paired_difference(frozen, learned)
     pairs = zip(*runs.values(), strict=True)

@@ -16,14 +16,13 @@ from innerloop.nets.mlp import mlp
 from innerloop.report.plots.panels import line, panels_figure
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks
 from innerloop_studies.papers.figures import loglog
+from innerloop_studies.papers.training import lbfgs
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, listed, row
 
 TITLE = "Bridge, §4.2: the objectives of MTL and of meta-learners, and their gradients"
 VERSION = 1
-HIDDEN, SAMPLES = [12, 6], 24
-"""Fewer features than samples: heads without a penalty are then unique."""
-PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
-"""α of R(w) = α‖w‖²."""
+HIDDEN, SAMPLES = [12, 6], 24  # fewer features than samples: heads without a penalty are then unique
+PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)  # α of R(w) = α‖w‖²
 SIZES = {"smoke": (2, 400), "cpu": (10, 4000), "paper": (40, 4000)}
 """Draws of tasks and network; steps of the descent that looks for a stationary point."""
 
@@ -112,21 +111,11 @@ def _stationary(problem: Problem, steps: int) -> dict[str, Any]:
     start = heads_of(problem.features(problem.body), problem.y, 0.1)  # not its best ones
     heads, *values = (value.detach().clone().requires_grad_() for value in (start, *problem.body.values()))
     free, body = [*values, heads], dict(zip(problem.body, values, strict=True))
-    optimiser = torch.optim.LBFGS(
-        free, max_iter=steps, tolerance_grad=1e-10, tolerance_change=0, line_search_fn="strong_wolfe"
-    )
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        value = joint(problem, body, heads)
-        value.backward()
-        return value
 
     def equation_13(body: Params) -> Tensor:
         return joint(problem, body, heads_of(problem.features(body), problem.y, 0.0))
 
-    optimiser.step(closure)
-    closure()
+    lbfgs(lambda: joint(problem, body, heads), free, max_iter=steps, tolerance_grad=1e-10, tolerance_change=0)
     left = float(torch.cat([v.grad.flatten() for v in free if v.grad is not None]).norm())
     end = {name: value.detach() for name, value in body.items()}
     first, meta = (float(_gradient(equation_13, each).norm()) for each in (problem.body, end))
@@ -137,25 +126,15 @@ def _rows(shown: dict[str, list[float]], still: list[dict[str, Any]]) -> list[Ro
     past, printed = shown["eq. 12 at these heads"], shown["eqs. 10 and 11"]
     ends = "; ".join(f"{s['meta']:.1e} (eq. 12's own: {s['joint']:.1e}) of {s['first']:.2g}" for s in still)
     apart, penalties = listed(printed[1:], ".1e"), listed(PENALTIES[1:], "g")
+    same = "§4.2: the gradient of eq. 13 is that of eq. 12 at the heads of eq. 11, for every penalty"
+    why = "the heads are a minimum, so that how they move does not count"
+    stationary = "§4.2: where eq. 12 is stationary, eq. 13 without a penalty is stationary"
+    is_still = all(s["meta"] < max(10 * s["joint"], 1e-6 * s["first"]) for s in still)
+    plugged = "§4.2: plugging eq. 11 into eq. 10 gives eq. 13"
+    said = f"gradients {apart} apart at α = {penalties}"
+    why_not = "eq. 10 has no R in its outer loss, so that its gradient also goes through the heads"
     return [
-        row(
-            "§4.2: the gradient of eq. 13 is that of eq. 12 at the heads of eq. 11, for every penalty",
-            "the same formulation",
-            f"{max(past):.0e} apart at most",
-            max(past) < 1e-8,
-            reason="the heads are a minimum, so that how they move does not count",
-        ),
-        row(
-            "§4.2: where eq. 12 is stationary, eq. 13 without a penalty is stationary",
-            "equivalent",
-            f"gradient there {ends} at the start",
-            all(s["meta"] < max(10 * s["joint"], 1e-6 * s["first"]) for s in still),
-        ),
-        row(
-            "§4.2: plugging eq. 11 into eq. 10 gives eq. 13",
-            "equal",
-            f"gradients {apart} apart at α = {penalties}",
-            max(printed) < 1e-8,
-            fails="eq. 10 has no R in its outer loss, so that its gradient also goes through the heads",
-        ),
+        row(same, "the same formulation", f"{max(past):.0e} apart at most", max(past) < 1e-8, reason=why),
+        row(stationary, "equivalent", f"gradient there {ends} at the start", is_still),
+        row(plugged, "equal", said, max(printed) < 1e-8, fails=why_not),
     ]

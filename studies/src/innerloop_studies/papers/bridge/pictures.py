@@ -7,27 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from innerloop.core.statistics import Interval, mean_interval, paired_difference
-from innerloop.core.types import Buffers, Params
+from innerloop.core import Buffers, Interval, Params, mean_interval, paired_difference
 from innerloop.data.opening import open_source
+from innerloop.experiment import Recipe, load_recipe, make_recipe
 from innerloop.experiment.fitting import fit_parts, validation_of
 from innerloop.experiment.parts import Parts, build
-from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.training.execution.plan import Plan
-from innerloop.training.state import TrainState
+from innerloop.training import Plan, TrainState
 from innerloop_studies.papers.training import mean_by_task, plan_for, rescored
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Row, Say, counts_row
 
 VERSION = 1
 WAYS, SMOKE_QUERIES = 5, 2
-PENALTY = 0.33
-"""Bridge's ℓ₂ penalty on the last layer at test; C is its inverse."""
+PENALTY = 0.33  # Bridge's ℓ₂ penalty on the last layer at test; C is its inverse
 
-PENALTIES = (0.0001, 0.001, 0.01, 0.1, PENALTY, 1.0, 3.0)
-"""Those of Bridge's Table 5."""
+PENALTIES = (0.0001, 0.001, 0.01, 0.1, PENALTY, 1.0, 3.0)  # those of Bridge's Table 5
 
 
 class Work(NamedTuple):
@@ -67,8 +61,7 @@ _SMOKE = (
     *(f"eval.episodes={SIZES['smoke'].tests}", f"eval.validation_episodes={SIZES['smoke'].validation_tasks}"),
 )
 _SMOKE_STEPS = 4
-_RAMP_TASKS = 40_000
-"""Tasks over which DropBlock's rate rises in Bridge's released code."""
+_RAMP_TASKS = 40_000  # tasks over which DropBlock's rate rises in Bridge's released code
 
 
 def recipe_for(work: Work) -> Recipe:
@@ -160,8 +153,7 @@ def _fit(parts: Parts, plan: Plan) -> tuple[list[dict[str, Any]], TrainState, fl
     return curve, best[0], watch.seconds()
 
 
-PARTS = "bridge-pictures"
-"""All tables share the runs that they have in common."""
+PARTS = "bridge-pictures"  # all tables share the runs that they have in common
 
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 3}
 Runs = Mapping[Work, PictureRun]
@@ -229,10 +221,8 @@ def difference(first: Sequence[PictureRun], second: Sequence[PictureRun], shots:
     """First minus second, task by task."""
     pairs = list(zip(first, second, strict=True))
     gaps = [paired_difference(a.scores[shots], b.scores[shots]).mean for a, b in pairs]
-    tasks = paired_difference(
-        *(mean_by_task([run.scores[shots] for run in some]) for some in (first, second))
-    )
-    return Difference(tasks, mean_interval(gaps))
+    means = (mean_by_task([run.scores[shots] for run in some]) for some in (first, second))
+    return Difference(paired_difference(*means), mean_interval(gaps))
 
 
 def time_to_reach(run: PictureRun, accuracy: float) -> float | None:

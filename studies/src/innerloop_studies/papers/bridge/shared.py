@@ -5,38 +5,28 @@ from typing import Any
 
 import torch
 
-from innerloop.core.losses import get_loss
+from innerloop.core import Params, TaskBatch, get_loss
 from innerloop.core.random import derive_seed
-from innerloop.core.types import Params, TaskBatch
 from innerloop.kernels.meta.descent import Descent
-from innerloop.learners.base import Learner
-from innerloop.learners.gradient import anil, maml
-from innerloop.learners.objectives.multitask import multitask
-from innerloop.nets.mlp import mlp
-from innerloop.nets.network import Network
+from innerloop.learners import Learner, anil, maml, multitask
+from innerloop.nets import Network, mlp
 from innerloop.report.plots.panels import Panel, line, panel
 from innerloop.tasks.families import bridge_quadratic
 from innerloop.tasks.sampler import make_sampler
 from innerloop.theory.convergence import Rates, loss_bound
 from innerloop.training.wide import Watch, descend, episodic_loss, objective_loss
 
-DIM, TASKS, SHOTS, TEST_TASKS, TEST_SUPPORT, TEST_QUERY = 10, 20, 10, 20, 5, 10
-"""Bridge §5.1."""
+DIM, TASKS, SHOTS, TEST_TASKS, TEST_SUPPORT, TEST_QUERY = 10, 20, 10, 20, 5, 10  # Bridge §5.1
 
 
 def bridge_tasks(
     seed: int, split: str, n: int, shots: int, queries: int, *, standard: bool = False, sphere: bool = True
 ) -> TaskBatch:
     """Quadratic tasks in float64; ``standard`` centres labels and gives them variance 1."""
-    batch = make_sampler(
-        bridge_quadratic,
-        seed=derive_seed(seed, "bridge"),
-        split=split,
-        shots=shots,
-        queries=queries,
-        dtype=torch.float64,
-        settings={"dim": DIM, "scale": "sphere" if sphere else "none"},
-    ).episodes(range(n))
+    settings = {"dim": DIM, "scale": "sphere" if sphere else "none"}
+    given: dict[str, Any] = {"shots": shots, "queries": queries, "dtype": torch.float64, "settings": settings}
+    stream = make_sampler(bridge_quadratic, seed=derive_seed(seed, "bridge"), split=split, **given)
+    batch = stream.episodes(range(n))
     assert isinstance(batch, TaskBatch)
     if not standard:
         return batch

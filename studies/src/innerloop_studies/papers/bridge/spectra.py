@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from innerloop.kernels.analytic.networks import mlp_kernel
-from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels import Descent, mlp_kernel
 from innerloop.kernels.meta.kernel import adaptation_of, mtl_cross_kernel, mtl_kernel, stack
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop.theory.kernels import depth_structure, inverse_gap, log_slope
@@ -21,8 +20,7 @@ VERSION = 1
 LIMIT = 9 * math.pi**2 / 2
 SIZES = {"smoke": (4, 3, [4, 16, 64, 256]), "cpu": (20, 10, [4, 8, 16, 32, 64, 128, 256, 512, 1024])}
 SIZES["paper"] = SIZES["cpu"]
-LAST_RESIDUAL = 512
-"""Their kernels double with every block, and 2^1024 is no float64."""
+LAST_RESIDUAL = 512  # their kernels double with every block, and 2^1024 is no float64
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -71,32 +69,21 @@ def _rows(depths: list[int], by_measure: dict[str, list[float]]) -> list[Row]:
     falls, three = abs(slope + 2) < 0.25, f"slope of the last three depths, {depths[-3:]}"
     off, bulk, top, nngp = (last[key] for key in ("ntk_off", "ntk_bulk", "ntk_top", "nngp_gap"))
     quarter, why = abs(off - 0.25) < 0.03, f"holds within 0.03 at L = {depths[-1]}"
+    grows = f"grows by {per_doubling:.2f} per doubling of L: {listed(excess, '.2f')}"
+    log = "it is O(log L): the angle of two inputs is 3π/L with corrections of order log L/L²"
+    near = abs(nngp / LIMIT - 1) < (0.1 if depths[-1] >= 512 else 0.2)
+    order = "the paper gives the order only; the constant within 10 % (20 % below L = 512)"
+    said = f"slope {cross:.3f}: {last['cross']:.3g} at L = {depths[-1]}"
+    most = f"{three}, at most 0.1 above 1"
+    ones, limit = "Lemma 4: K = 11ᵀ − O(1/L²); L²(1 − K_off) → 9π²/2", round(LIMIT, 2)
     return [
         row("Lemma 4: Θ/L between different inputs → ¼", 0.25, round(off, 4), quarter, reason=why),
-        row(
-            "Lemma 4: the remainder of Θ is O(1)",
-            "bounded",
-            f"grows by {per_doubling:.2f} per doubling of L: {listed(excess, '.2f')}",
-            abs(per_doubling) < 0.1,
-            fails="it is O(log L): the angle of two inputs is 3π/L with corrections of order log L/L²",
-        ),
+        row("Lemma 4: the remainder of Θ is O(1)", "bounded", grows, abs(per_doubling) < 0.1, fails=log),
         row("Lemma 4: bulk eigenvalues of Θ over ¾L → 1", 1.0, round(bulk, 4), abs(bulk - 1) < 0.05),
         row("Lemma 4: largest eigenvalue of Θ over (Nn + 3)L/4 → 1", 1.0, round(top, 4), abs(top - 1) < 0.1),
-        row(
-            "Lemma 4: K = 11ᵀ − O(1/L²); L²(1 − K_off) → 9π²/2",
-            round(LIMIT, 2),
-            round(nngp, 2),
-            abs(nngp / LIMIT - 1) < (0.1 if depths[-1] >= 512 else 0.2),
-            reason="the paper gives the order only; the constant within 10 % (20 % below L = 512)",
-        ),
+        row(ones, limit, round(nngp, 2), near, reason=order),
         row("Lemma 5: ‖Θ⁻¹ − Φ_MTL⁻¹‖ falls like 1/L²", -2, round(slope, 3), falls, reason=three),
-        row(
-            "B.5: ‖Φ'_MTL‖_op = O(L)",
-            "at most 1",
-            f"slope {cross:.3f}: {last['cross']:.3g} at L = {depths[-1]}",
-            cross < 1.1,
-            reason=f"{three}, at most 0.1 above 1",
-        ),
+        row("B.5: ‖Φ'_MTL‖_op = O(L)", "at most 1", said, cross < 1.1, reason=most),
     ]
 
 

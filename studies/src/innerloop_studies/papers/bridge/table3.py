@@ -19,8 +19,7 @@ PUBLISHED = {
 }
 FEW = ("MTL", "MetaOptNet", "RFS")
 TITLES = {"cifar-fs": "CIFAR-FS", "fc100": "FC100"}
-CLOSE = 1.0
-"""Points within which two accuracies count as comparable, as in Bridge's table."""
+CLOSE = 1.0  # points within which two accuracies count as comparable, as in Bridge's table
 _ONE_NETWORK = "R2D2 was published with a smaller network than MTL's; here both have the same"
 _SHORT = "one small network for all, trained for minutes"
 # what was found at `cpu` where it is not what Bridge found, and what may be the reason

@@ -3,7 +3,6 @@
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.report.plots.panels import line, panel, panels_figure
 from innerloop_studies.papers.bridge import pictures
-from innerloop_studies.papers.bridge.pictures import SEEDS, PictureRun, Runs, Work
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row, same_row
 
 TITLE = "Bridge, Table 5: the penalty of the last layer at test; footnote 5 on features"
@@ -14,11 +13,11 @@ BEST = "0.33"
 NORMALISING_HELPS = {"cifar-fs": True, "fc100": False}
 
 
-def works(scale: str) -> list[Work]:
+def works(scale: str) -> list[pictures.Work]:
     """MTL as in Table 3, and with features treated the other way in training, one seed of each."""
-    usual = [Work(scale, "cifar-fs", "MTL", seed) for seed in range(SEEDS[scale])]
+    usual = [pictures.Work(scale, "cifar-fs", "MTL", seed) for seed in range(pictures.SEEDS[scale])]
     others = [("cifar-fs", False)] + [("fc100", True), ("fc100", False)] * (scale != "smoke")
-    return [*usual, *(Work(scale, data, "MTL", 0, normalised=each) for data, each in others)]
+    return [*usual, *(pictures.Work(scale, data, "MTL", 0, normalised=each) for data, each in others)]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -38,7 +37,7 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {"bridge-table5": figure}, data, pictures.protocol(scale))
 
 
-def _over_seeds(runs: list[PictureRun], penalty: str) -> Interval:
+def _over_seeds(runs: list[pictures.PictureRun], penalty: str) -> Interval:
     return mean_interval([mean_interval(each_run.penalties[penalty]).mean for each_run in runs])
 
 
@@ -56,7 +55,7 @@ def _rows(table: dict[str, Interval]) -> list[Row]:
     ]
 
 
-def _footnote(runs: Runs) -> list[Row]:
+def _footnote(runs: pictures.Runs) -> list[Row]:
     rows = []
     first = {(work.data, work.normalised): run for work, run in runs.items() if work.seed == 0}
     for data, helps in NORMALISING_HELPS.items():
@@ -68,7 +67,7 @@ def _footnote(runs: Runs) -> list[Row]:
     return rows
 
 
-def _smoke_rows(runs: Runs, usual: list[PictureRun], shots: str) -> list[Row]:
+def _smoke_rows(runs: pictures.Runs, usual: list[pictures.PictureRun], shots: str) -> list[Row]:
     """What must hold however little was trained."""
     judged = [(run.penalties[BEST], run.scores[shots]) for run in usual]
     pairs = [pair for both in judged for pair in zip(*both, strict=True)]

@@ -12,17 +12,14 @@ from innerloop.choose.validation import agreement
 from innerloop.core.random import derive_seed
 from innerloop.data.source import ImageSource
 from innerloop.evaluation.scores import evaluate
+from innerloop.experiment import Parts, Recipe
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.report.plots.panels import line, panel, panels_figure, points
-from innerloop.tasks.episodes import Kind
-from innerloop.tasks.few_shot import few_shot_sampler
+from innerloop.tasks import Kind, few_shot_sampler
 from innerloop.tasks.hard_groups import group_errors, groups_of
 from innerloop.training.execution.plan import Plan
-from innerloop_studies.papers.training import combined
+from innerloop_studies.papers.training import combined, conv4_recipe
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -53,17 +50,10 @@ def recipe_of(data: str, method: str, budget: HardnessBudget, seed: int) -> Reci
     """Training on any classes of the training groups, 5-way 1-shot."""
     own = METHODS[method]
     outer = {"steps": budget.steps, "batch": 2, "schedule": "cosine", "clip": 10.0, **own["outer"]}
-    return make_recipe(
-        {
-            "name": "advice-hardness",
-            "data": {"name": data, "standardise": True},
-            "tasks": {"family": "few-shot", "ways": WAYS, "shots": 1, "queries": QUERIES},
-            "model": {"kind": "conv4", "filters": budget.filters, "pooling": "stride", **own["model"]},
-            "inner": {**own["inner"], "loss": "cross-entropy"},
-            "outer": outer,
-            "run": {"seed": seed},
-        }
-    )
+    model = {"filters": budget.filters, "pooling": "stride", **own["model"]}
+    pictures = {"name": data, "standardise": True}
+    given = {"model": model, "inner": own["inner"], "outer": outer}
+    return conv4_recipe("advice-hardness", pictures, (WAYS, 1, QUERIES), seed, **given)
 
 
 def without_half(source: ImageSource, fold: int) -> ImageSource:

@@ -40,15 +40,9 @@ def environment(number: int) -> tuple[dict[str, Any], int]:
     def between(low: float, high: float) -> float:
         return float(np.exp(draw.uniform(np.log(low), np.log(high))))
 
-    settings = {
-        "dim": DIM,
-        "rho_hard": between(0.03, 0.8),
-        "rho_easy": 1.0,
-        "R": float(draw.uniform(0.0, 3.0)),
-        "r_hard": between(0.05, 1.0),
-        "r_easy": between(0.05, 1.0),
-        "hard_share": float(draw.uniform(0.2, 0.8)),
-    }
+    settings = {"dim": DIM, "rho_hard": between(0.03, 0.8), "rho_easy": 1.0}
+    settings |= {"R": float(draw.uniform(0.0, 3.0)), "r_hard": between(0.05, 1.0)}
+    settings |= {"r_easy": between(0.05, 1.0), "hard_share": float(draw.uniform(0.2, 0.8))}
     return settings, int(draw.choice([20, 50, 200]))
 
 
@@ -60,18 +54,15 @@ def gains_of(number: int, steps: int, episodes: int) -> Gains:
     closed = closed_forms(pose_advice(read_advise("linear-maml", [*tasks, "methods=[yours]"])))
     exact = geography(Geography(**settings), lr=closed.inner_lr, shots=shots).gain
     length = [f"outer.steps={steps}", "outer.batch=64", "outer.lr=0.5", f"eval.episodes={episodes}"]
-    nal, maml = (
-        judged(fitted(load_recipe(name, [*tasks, *length, f"inner.lr={closed.inner_lr!r}"]))).mean
-        for name in ("linear-nal", "linear-maml")
-    )
+    given = [*tasks, *length, f"inner.lr={closed.inner_lr!r}"]
+    nal, maml = (judged(fitted(load_recipe(f"linear-{name}", given))).mean for name in ("nal", "maml"))
     return Gains(*closed.gain, float(exact), nal / maml)
 
 
 NAME = "advice-landscape"
 SIZES = {"smoke": (2, 40, 40), "cpu": (30, 3000, 10_000), "paper": (200, 10_000, 50_000)}
 """Environments, outer steps, test tasks."""
-WORTH = 1.1
-"""A gain that is worth mentioning."""
+WORTH = 1.1  # a gain that is worth mentioning
 PROMISED, INSIDE = 0.9, 0.8
 """Aims: rank correlation, and the share of environments whose measured gain lies in its interval."""
 
@@ -109,27 +100,19 @@ def rows_of(gains: Sequence[Gains]) -> list[Row]:
     inside, count = sum(one.low <= one.measured <= one.high for one in gains), len(gains)
     promised = [one.measured > WORTH for one in gains if one.low > WORTH]
     silent = [one.measured <= WORTH for one in gains if one.high < WORTH]
-    return [
-        row(
-            "environments where MAML is predicted to gain more gain more after training",
-            f"rank correlation of {PROMISED} or more (our aim)",
-            f"{ranks.value:.2f} [{ranks.low:.2f}, {ranks.high:.2f}] over {count} environments",
-            ranks.value >= PROMISED,
-        ),
-        row(
-            "the measured gain lies in the predicted interval, which is over tasks",
-            f"{INSIDE:.0%} (our aim)",
-            f"{inside} of {count}; off by {statistics.median(off):.0%} in the median, {max(off):.0%} at most",
-            inside >= INSIDE * count,
-        ),
-        *(
-            row(what, "all (our aim)", f"{sum(right)} of {len(right)}", all(right))
-            for what, right in (
-                ("a gain whose interval lies above 1.1 is above 1.1 after training", promised),
-                ("where the interval lies below 1.1, no more than that is gained", silent),
-            )
-        ),
-    ]
+    what = "environments where MAML is predicted to gain more gain more after training"
+    aim = f"rank correlation of {PROMISED} or more (our aim)"
+    said = f"{ranks.value:.2f} [{ranks.low:.2f}, {ranks.high:.2f}] over {count} environments"
+    rows = [row(what, aim, said, ranks.value >= PROMISED)]
+    what = "the measured gain lies in the predicted interval, which is over tasks"
+    said = f"{inside} of {count}; off by {statistics.median(off):.0%} in the median, {max(off):.0%} at most"
+    rows.append(row(what, f"{INSIDE:.0%} (our aim)", said, inside >= INSIDE * count))
+    for what, right in (
+        ("a gain whose interval lies above 1.1 is above 1.1 after training", promised),
+        ("where the interval lies below 1.1, no more than that is gained", silent),
+    ):
+        rows.append(row(what, "all (our aim)", f"{sum(right)} of {len(right)}", all(right)))
+    return rows
 
 
 def _figure(gains: Sequence[Gains]) -> Any:

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from innerloop.choose.methods import NUMBERS
 from innerloop_studies.papers.further import races
-from innerloop_studies.papers.further.races import RaceOutcome, RaceProblem
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say
 
 TITLE = "innerloop advise on regression: the first choice of a short race (ours)"
 VERSION = 1
 NAME = "advice-numbers"
-CLOSE = 0.1
-"""How far above the best error, relative to it, that of the first choice may be."""
+CLOSE = 0.1  # how far above the best error, relative to it, that of the first choice may be
 
 SIZES = {"smoke": (1.0, 8, 1), "cpu": (30.0, 400, 1), "paper": (3600.0, 1000, 1)}
 """Seconds of training of every method, validation tasks, seeds."""
@@ -21,11 +19,11 @@ METHODS = {"smoke": ("maml", "pooled"), "cpu": tuple(NUMBERS), "paper": tuple(NU
 FAMILIES = ("bridge-quadratic", "bernacchia-quadratic", "mixed-linear", "linear", "sine")
 
 
-def cases(scale: str) -> list[RaceProblem]:
+def cases(scale: str) -> list[races.RaceProblem]:
     """Five families with 5 and 20 shots; at smoke scale one."""
     if scale == "smoke":
-        return [RaceProblem("sine", 0, 5)]
-    return [RaceProblem(family, 0, shots) for family in FAMILIES for shots in (5, 20)]
+        return [races.RaceProblem("sine", 0, 5)]
+    return [races.RaceProblem(family, 0, shots) for family in FAMILIES for shots in (5, 20)]
 
 
 def regret(score: float, best: float) -> float:
@@ -35,18 +33,16 @@ def regret(score: float, best: float) -> float:
 
 def run(scale: str, say: Say) -> Reproduction:
     """Long runs two at a time, then the short races; every part is kept."""
-    chosen, methods, size = cases(scale), METHODS[scale], SIZES[scale]
-    study = NAME, VERSION, chosen, methods, size, scale, say
-    problems = races.race_study(*study, worst=math.inf, regret=regret)
+    every = cases(scale)
+    network = "two hidden layers of 40 or 64; rates of the recipes sine-NAME"
+    race = races.Race(NAME, VERSION, every, METHODS[scale], SIZES[scale], network, math.inf, regret)
+    problems = races.race_study(race, scale, say)
     title = "mean squared error after long training, times the best"
     figure = races.race_figure(problems, title, lambda score, best: score / best, limits=(0.8, 40.0))
-    network = "two hidden layers of 40 or 64; rates of the recipes sine-NAME"
-    protocol = races.race_protocol(chosen, methods, size, network)
-    data = {"problems": [one._asdict() for one in problems]}
-    return Reproduction(_rows(problems, scale), {NAME: figure}, data, protocol)
+    return races.reproduction(race, every, problems, _rows(problems, scale), figure)
 
 
-def _rows(problems: Sequence[RaceOutcome], scale: str) -> list[Row]:
+def _rows(problems: Sequence[races.RaceOutcome], scale: str) -> list[Row]:
     regrets = [one.regret for one in problems]
     what = "the error of the first choice is at most a tenth above the best of the long race"
     said = f"median {statistics.median(regrets):.0%}, worst {max(regrets):.0%} above"

@@ -2,15 +2,13 @@
 
 from typing import Any, NamedTuple
 
-from innerloop.core.errors import NonFiniteError
-from innerloop.core.statistics import Interval
+from innerloop.core import Interval, NonFiniteError
 from innerloop.evaluation.scores import by_label_order, evaluate
+from innerloop.experiment import Parts
 from innerloop.experiment.learner import build_learner
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.learners.orders import label_orders
 from innerloop.training.state import TrainState
-from innerloop_studies.papers.training import fitted, plan_for
+from innerloop_studies.papers.training import conv4_recipe, fitted, plan_for
 
 
 class Setting(NamedTuple):
@@ -47,18 +45,16 @@ class PermutedRun(NamedTuple):
 def trained(setting: Setting, start: str, seed: int) -> tuple[Parts, TrainState]:
     """A Conv4-32 after training from one start of its last layer."""
     inner = {"method": setting.method, "lr": setting.lr, "steps": setting.inner_steps}
-    recipe = make_recipe(
-        {
-            "name": "head-starts",
-            "data": {"name": setting.data, "standardise": setting.data != "glyphs"},
-            "tasks": {"family": "few-shot", "ways": WAYS, "shots": setting.shots, "queries": 5},
-            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": "transductive"},
-            "inner": {**inner, "loss": "cross-entropy", "head_start": start},
-            "outer": {"steps": setting.steps, "batch": 2, "lr": 2e-3, "clip": 10.0},
-            "eval": {"episodes": setting.tests, "queries": TEST_QUERIES},
-            "run": {"seed": seed, "threads": 1, "dtype": setting.dtype},
-        }
-    )
+    sections: dict[str, dict[str, Any]] = {
+        "model": {"filters": 32, "pooling": "stride", "norm": "transductive"},
+        "inner": {**inner, "head_start": start},
+        "outer": {"steps": setting.steps, "batch": 2, "lr": 2e-3, "clip": 10.0},
+        "eval": {"episodes": setting.tests, "queries": TEST_QUERIES},
+        "run": {"threads": 1, "dtype": setting.dtype},
+    }
+    pictures = {"name": setting.data, "standardise": setting.data != "glyphs"}
+    shape = (WAYS, setting.shots, 5)
+    recipe = conv4_recipe("head-starts", pictures, shape, seed, **sections)
     outcome = fitted(recipe)
     if outcome.state is None:
         raise NonFiniteError(f"training of {setting.method} went to infinity: lower its inner rate.")

@@ -5,23 +5,21 @@ import statistics
 
 from innerloop.choose.rate_advice import NORMALISED, UNNORMALISED
 from innerloop_studies.papers.further import rates
-from innerloop_studies.papers.further.rates import RateEntry, RateProblem
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, listed, row, same_row
 
 TITLE = "inner.lr=auto against the best of eight fixed rates on Quick Draw and CIFAR-FS (ours)"
 VERSION = 1
 NAME = "rate-regret"
-PART = "INNERLOOP_REGRET_CASES"
-"""Environment: look at only the first cases, this many."""
+PART = "INNERLOOP_REGRET_CASES"  # environment: look at only the first cases, this many
 
 
-def cases(scale: str) -> list[RateProblem]:
+def cases(scale: str) -> list[rates.RateProblem]:
     """All twelve; at smoke scale two on the embedded glyphs."""
     if scale == "smoke":
-        return [RateProblem("glyphs", 5, norm, 1) for norm in ("transductive", "none")]
+        return [rates.RateProblem("glyphs", 5, norm, 1) for norm in ("transductive", "none")]
     kinds = (("quickdraw", 5), ("cifar-fs", 5), ("quickdraw", 20))
     norms = ("transductive", "none")
-    return [RateProblem(*kind, norm, steps) for steps in (1, 5) for norm in norms for kind in kinds]
+    return [rates.RateProblem(*kind, norm, steps) for steps in (1, 5) for norm in norms for kind in kinds]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -45,7 +43,7 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, {NAME: rates.table_figure(table)}, data, protocol)
 
 
-def _smoke_rows(table: list[RateEntry], again: list[float]) -> list[Row]:
+def _smoke_rows(table: list[rates.RateEntry], again: list[float]) -> list[Row]:
     """What must hold however little was trained: four meta-steps rank no rates."""
     pairs = list(zip((entry.auto for entry in table), again, strict=True))
     what = "inner.lr=auto and the number that it settled on give the same accuracy"
@@ -53,7 +51,7 @@ def _smoke_rows(table: list[RateEntry], again: list[float]) -> list[Row]:
     return [counts_row(rates.answers(table)), same]
 
 
-def _rows(table: list[RateEntry], scale: str) -> list[Row]:
+def _rows(table: list[rates.RateEntry], scale: str) -> list[Row]:
     rows, why = [], "holds if within 3 points of the best fixed rate, which is chosen with hindsight"
     for one in table:
         said = f"auto {one.auto:.3f} (rate {one.rate:.3g}), best {one.best:.3f} at {one.at:g}"
@@ -71,7 +69,7 @@ def _rows(table: list[RateEntry], scale: str) -> list[Row]:
     return rows + _uncertainty(table)
 
 
-def _uncertainty(table: list[RateEntry]) -> list[Row]:
+def _uncertainty(table: list[rates.RateEntry]) -> list[Row]:
     """Rows that hold the factors which ``auto`` states against these cases."""
     rows = []
     for words, normalised, stated in (("with", True, NORMALISED), ("without", False, UNNORMALISED)):

@@ -15,16 +15,14 @@ from matplotlib.figure import Figure
 from innerloop.choose.rates import advice_for
 from innerloop.core.errors import UserError
 from innerloop.data.hashing import file_hash
+from innerloop.experiment import Recipe
 from innerloop.experiment.inner_rate import provisional
 from innerloop.experiment.parts import build
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.experiment.weights import for_test
 from innerloop.report.plots.panels import line, mark, panel, panels_figure
-from innerloop.theory.rate.bracket import step_divisor
-from innerloop.theory.rate.forms import step_rates
+from innerloop.theory.rate import step_divisor, step_rates
 from innerloop.theory.rate.tangent_features import head_stacks
-from innerloop_studies.papers.training import combined, fitted, judged, own_file
+from innerloop_studies.papers.training import combined, conv4_recipe, fitted, judged, own_file
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Say
 
@@ -74,18 +72,15 @@ def trained(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Rea
 def recipe_of(case: RateProblem, rate: Any, seed: int, size: Sequence[int]) -> Recipe:
     """ANIL with a strided Conv4-32 on a problem."""
     steps, batch, tests = size
-    return make_recipe(
-        {
-            "name": "rate-regret",
-            "data": {"name": source(case.data)} | ({"size": SIDE} if case.data == PHOTOGRAPHS else {}),
-            "tasks": {"family": "few-shot", "ways": case.ways, "shots": case.shots, "queries": QUERIES},
-            "model": {"kind": "conv4", "filters": 32, "pooling": "stride", "norm": case.norm},
-            "inner": {"method": "anil", "lr": rate, "steps": case.steps, "loss": "cross-entropy"},
-            "outer": {"steps": steps, "batch": batch, "lr": 3e-3, "clip": 10.0},
-            "eval": {"episodes": tests},
-            "run": {"seed": seed, "threads": 1},
-        }
-    )
+    pictures = {"name": source(case.data)} | ({"size": SIDE} if case.data == PHOTOGRAPHS else {})
+    sections: dict[str, dict[str, Any]] = {
+        "model": {"filters": 32, "pooling": "stride", "norm": case.norm},
+        "inner": {"method": "anil", "lr": rate, "steps": case.steps},
+        "outer": {"steps": steps, "batch": batch, "lr": 3e-3, "clip": 10.0},
+        "eval": {"episodes": tests},
+        "run": {"threads": 1},
+    }
+    return conv4_recipe("rate-regret", pictures, (case.ways, case.shots, QUERIES), seed, **sections)
 
 
 def estimated(case: RateProblem, seed: int) -> dict[str, float]:
@@ -135,8 +130,7 @@ def _folder_hash(folder: str) -> str:
 
 
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-MEDIAN, WORST = 0.01, 0.03
-"""The aim: regrets of this much in the median and at worst."""
+MEDIAN, WORST = 0.01, 0.03  # the aim: regrets of this much in the median and at worst
 
 
 def is_met(regrets: Sequence[float]) -> bool:

@@ -22,22 +22,15 @@ def run(scale: str, say: Say) -> Reproduction:
         "(d) benign": Geography(DIM, 0.1, 0.9, R_LARGE, SPREAD, SPREAD),
         "(d) with ρ_H/ρ_E = 0.2": Geography(DIM, 0.18, 0.9, R_LARGE, SPREAD, SPREAD),
     }
-    gains: dict[str, float] = {}
-    planes: list[Plane] = []
+    gains, planes = dict[str, float](), list[Plane]()
     for i, (name, env) in enumerate(environments.items()):
         solved = geography(env, lr=1 / 0.9, shots=SHOTS)
         gains[name] = float(solved.gain)
         _, optima, _ = environment(env, SHOWN // 2, torch.Generator().manual_seed(i))
-        planes.append(
-            {
-                "title": name,
-                "hard": optima[: SHOWN // 2, :2].tolist(),
-                "easy": optima[SHOWN // 2 :, :2].tolist(),
-                "nal": [float(solved.nal.coordinate)] * 2,
-                "maml": [float(solved.maml.coordinate)] * 2,
-                "risks": {"NAL": float(solved.nal.risk), "MAML": float(solved.maml.risk)},
-            }
-        )
+        hard, easy = (some.tolist() for some in optima[:, :2].split(SHOWN // 2))
+        nal, maml = ([float(one.coordinate)] * 2 for one in (solved.nal, solved.maml))
+        risks = {"NAL": float(solved.nal.risk), "MAML": float(solved.maml.risk)}
+        planes.append({"title": name, "hard": hard, "easy": easy, "nal": nal, "maml": maml, "risks": risks})
     say("gains: " + ", ".join(f"{name} {gain:.2f}" for name, gain in gains.items()))
     protocol = {
         "d": DIM,

@@ -17,8 +17,7 @@ SIZES = {"smoke": (20, 4, 60), "cpu": (10, 10, 5000), "paper": (10, 20, 5000)}
 """Repeats, values of ρ_H, iterations."""
 NEARER = {2000: (0.05, 0.9), 100: (0.2, 0.6)}
 """Where "ρ_H/ρ_E is not close to zero or one": the middle shrinks as the samples get fewer."""
-NEARLY_ZERO = 1e-4
-"""A ρ_H for "goes to zero": far below d/m at both numbers of samples."""
+NEARLY_ZERO = 1e-4  # a ρ_H for "goes to zero": far below d/m at both numbers of samples
 
 Column = dict[str, Any]
 """Both methods along ρ_H, and how many standard errors SGD is off: its limit, and its expected ends."""
@@ -27,9 +26,7 @@ Column = dict[str, Any]
 def run(scale: str, say: Say) -> Reproduction:
     """Two tasks at **1** and −**1**, ρ_E = 1, α = 1, ν² = 0.01."""
     runs, grid, steps = SIZES[scale]
-    rows: list[Row] = []
-    panels: list[Panel] = []
-    data: dict[str, Any] = {}
+    rows, panels, data = list[Row](), list[Panel](), dict[str, Any]()
     for shots in SHOTS:
         column = _column(shots, runs, grid, steps)
         data[f"m={shots}"] = column
@@ -50,10 +47,8 @@ def _panels(shots: int, column: Column) -> list[Panel]:
     optima = {"hard task's optimum": 1.0, "easy task's optimum": -1.0}
     titles = {"coordinate": ("first coordinate", optima), "risk": ("excess risk after one step", {})}
     lines = {key: along(column["rho"], column["points_rho"], column, key) for key in titles}
-    return [
-        panel("ρ_H (ρ_E = 1)", f"{title}, m = {shots}", lines[key], heights=heights)
-        for key, (title, heights) in titles.items()
-    ]
+    x, m = "ρ_H (ρ_E = 1)", f"m = {shots}"
+    return [panel(x, f"{words}, {m}", lines[key], heights=at) for key, (words, at) in titles.items()]
 
 
 def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
@@ -81,18 +76,13 @@ def _column(shots: int, runs: int, grid: int, steps: int) -> Column:
         level = curvatures[name].mean(1)[:, 0, 0]
         expected = linear.expected_ends(known.solution[:, 0], level, name, shots, steps)
         ends_off = max(ends_off, linear.standard_errors_off(w.mean(-1), expected))
-        (places, half), (risks, risk_half) = linear.intervals(coordinate), linear.intervals(risk)
-        methods[name] = {
-            "coordinate": curve.solution[:, 0].tolist(),
-            "risk": curve.risk.tolist(),
-            "nearly_zero": (float(start.solution[0, 0]), float(start.risk)),
-            "coordinate_points": places,
-            "coordinate_ci95": half,
-            "risk_points": risks,
-            "risk_ci95": risk_half,
-            "largest_gap": float((coordinate.mean(0) - known.solution[:, 0]).abs().max()),
-            "risk_gap": float((risk.mean(0) - known.risk).abs().max() / exact.nal.risk.max()),
-        }
+        own: dict[str, Any] = {"coordinate": curve.solution[:, 0].tolist(), "risk": curve.risk.tolist()}
+        own["nearly_zero"] = (float(start.solution[0, 0]), float(start.risk))
+        for key, values in (("coordinate", coordinate), ("risk", risk)):
+            own[f"{key}_points"], own[f"{key}_ci95"] = linear.intervals(values)
+        own["largest_gap"] = float((coordinate.mean(0) - known.solution[:, 0]).abs().max())
+        own["risk_gap"] = float((risk.mean(0) - known.risk).abs().max() / exact.nal.risk.max())
+        methods[name] = own
     along_rho = {"rho": rho.tolist(), "points_rho": at.tolist()}
     return {**along_rho, "worst": worst, "ends_off": ends_off, **methods}
 
@@ -105,17 +95,14 @@ def _rows(shots: int, column: Column, steps: int, scale: str) -> list[Row]:
     always, large = max(nal["coordinate"]) <= 1e-9, 10 if shots > 1000 else 1.5
     start = maml["nearly_zero"][0]
     left = [one["nearly_zero"][1] / max(one["risk"]) for one in (nal, maml)]
+    what = f"m={shots}: as ρ_H → 0 (10⁻⁴) both excess risks go to zero"
+    said = f"{left[0]:.4f} (NAL) and {left[1]:.4f} (MAML) of their largest"
     rows = [
         row(f"m={shots}: MAML starts nearer the hard task for ρ_H in {low}–{high}", "yes", nearer, nearer),
         row(f"m={shots}: NAL always starts nearer the easy task", "yes", always, always),
         row(f"m={shots}: largest ratio of the excess risks", "much for large m", gain, gain > large),
         row(f"m={shots}: as ρ_H → 0 (10⁻⁴) MAML goes to the easy task too", "to −1", start, start < -0.9),
-        row(
-            f"m={shots}: as ρ_H → 0 (10⁻⁴) both excess risks go to zero",
-            "to zero",
-            f"{left[0]:.4f} (NAL) and {left[1]:.4f} (MAML) of their largest",
-            max(left) < 0.05,
-        ),
+        row(what, "to zero", said, max(left) < 0.05),
     ]
     if scale == "smoke":
         rows.append(linear.ends_row(f"m={shots}", column["ends_off"], steps))

@@ -21,14 +21,13 @@ SIZES = {"smoke": (20, 3, 60), "cpu": (10, 8, 5000), "paper": (10, 8, 5000)}
 def run(scale: str, say: Say) -> Reproduction:
     """R from 0.5 to 4 with R²/r_H and R²/r_E fixed."""
     runs, grid, steps = SIZES[scale]
-    panels: list[Panel] = []
-    data: dict[str, Any] = {}
+    panels, data = list[Panel](), dict[str, Any]()
     rows, gains = [], []
     for name, (hard, easy) in RATIOS.items():
         data[name] = case = _curves(hard, easy, runs, grid, steps)
         at, R = case["points_R"], case["R"]
-        methods = ("nal", "maml")
-        by_method = {m: {f"risk{end}": case[m + end] for end in ("", "_points", "_ci95")} for m in methods}
+        ends = ("", "_points", "_ci95")
+        by_method = {m: {f"risk{end}": case[m + end] for end in ends} for m in ("nal", "maml")}
         curves = along(R, at, by_method, "risk")
         ratio = line("ratio", R, case["gain"], points=points(at, case["gain_points"]))
         panels.append(panel("R", f"{name}: excess risk", curves))

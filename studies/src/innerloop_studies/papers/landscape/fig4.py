@@ -87,16 +87,14 @@ CORNERS = ((1.5, 1.5), (-1.5, 1.5), (-1.5, -1.5), (1.5, -1.5))
 FIRST_HARD = ((2.0, 2.0), (-1.0, 0.0), (0.0, -1.0), (-1.0, -1.0))
 NEAR = ((1.0, -1.0), (-1.0, 1.0), (1.0, 1.0), (-1.0, -1.0))  # two hard, two easy, one centre
 FAR = ((1.2, 0.8), (0.8, 1.2), (-1.0, 1.0), (1.0, -1.0))  # two hard ones together, away from the easy centre
-ENVIRONMENTS = {
+ENVIRONMENTS = {  # titles, activations, neurons, and how many of them are hard: the first
     "fig4 equally hard": ("four equally hard tasks", "softplus", CORNERS, 0),
     "fig4 one hard task": ("three easy tasks, one hard one far off", "softplus", FIRST_HARD, 1),
     "fig6 small R": ("hard and easy tasks around one centre", "sigmoid", NEAR, 2),
     "fig6 large R, small r_H": ("hard tasks together, off the easy ones", "sigmoid", FAR, 2),
 }
-"""Titles, activations, neurons, and how many of them are hard: the first."""
 
-INNER = {"softplus": (250, 2.4), "sigmoid": (80, 25.0)}
-"""Inner samples and rate."""
+INNER = {"softplus": (250, 2.4), "sigmoid": (80, 25.0)}  # inner samples and rate
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -138,10 +136,8 @@ def _environment(title: str, activation: str, tasks: list[NeuronTask], episodes:
     """Where NAL and MAML end in an environment."""
     axis, w = grid(-3.2, 3.2, points)
     inner, lr = INNER[activation]
-    losses = {
-        "NAL": nal_loss(w, tasks, activation, 500, 0),
-        "MAML": maml_loss(w, tasks, activation, lr, (inner, 20, episodes), 1),
-    }
+    losses = {"NAL": nal_loss(w, tasks, activation, 500, 0)}
+    losses["MAML"] = maml_loss(w, tasks, activation, lr, (inner, 20, episodes), 1)
     ends = {key: w[value.argmin()] for key, value in losses.items()}
     solutions = {key: end.tolist() for key, end in ends.items()}
     fields = []
@@ -150,14 +146,10 @@ def _environment(title: str, activation: str, tasks: list[NeuronTask], episodes:
         fields.append(_field(f"{title}\n{WHAT[key]}", axis, value, tasks, solutions, at))
     hard = torch.tensor([t.weight for t in tasks if t.kind == "hard"], dtype=torch.float64).view(-1, 2)
     gaps = {key: float((end - hard).norm(dim=-1).mean()) for key, end in ends.items()}  # nan without any
-    return {
-        "fields": fields,
-        "solutions": solutions,
-        "distance": float((ends["NAL"] - ends["MAML"]).norm()),
-        "cell": axis[1] - axis[0],
-        "ratio": float(losses["MAML"][losses["NAL"].argmin()] / losses["MAML"].min()),
-        "to_hard": gaps,
-    }
+    ratio = float(losses["MAML"][losses["NAL"].argmin()] / losses["MAML"].min())
+    distance, cell = float((ends["NAL"] - ends["MAML"]).norm()), axis[1] - axis[0]
+    about = {"distance": distance, "cell": cell, "ratio": ratio, "to_hard": gaps}
+    return {"fields": fields, "solutions": solutions, **about}
 
 
 def _rows(solved: dict[str, dict[str, Any]], names: list[str]) -> list[Row]:

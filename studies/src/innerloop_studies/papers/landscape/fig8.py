@@ -20,8 +20,7 @@ DIM, SHOTS, OUTER, RATE = 10, 500, 25, 4.0
 SIZES = {"smoke": (2, 3, 400, 10), "cpu": (5, 8, 3000, 40), "paper": (10, 15, 5000, 200)}
 """Repeats, values of ρ_H, iterations, support sets per evaluation."""
 OUTER_RATES = {"nal": 0.5, "maml": 1.0}
-Ends = dict[str, Any]
-"""Where SGD ends for every ρ_H: of both methods means with half their intervals."""
+Ends = dict[str, Any]  # where SGD ends for every ρ_H: of both methods means with half their intervals
 
 
 def run(scale: str, say: Say) -> Reproduction:

@@ -18,20 +18,16 @@ from innerloop_studies.papers.figures import loglog
 from innerloop_studies.reproduce.rows import Row, row
 
 F64 = torch.float64
-LEAST, LARGEST, LONGEST = 0.25, 1.0, 1.0
-"""β and L of Assumption 2, B of Assumption 1."""
+LEAST, LARGEST, LONGEST = 0.25, 1.0, 1.0  # β and L of Assumption 2, B of Assumption 1
 NOISE, KINDS = 0.5, 64
 """ν; how many tasks the environment has, equally frequent: its means are then exact sums."""
-SURE = 0.96
-"""The probability with which Theorem 2's bound holds: distances are this quantile over draws."""
+SURE = 0.96  # the probability with which Theorem 2's bound holds: distances are this quantile over draws
 
 
 def environment_stated(dim: int) -> str:
     """For protocols."""
-    return (
-        f"{KINDS} equally frequent tasks, d = {dim}, eigenvalues of Σ in [{LEAST}, {LARGEST}], "
-        f"‖w*‖ ≤ {LONGEST} (Assumptions 1 and 2), ν = {NOISE}"
-    )
+    kept = f"eigenvalues of Σ in [{LEAST}, {LARGEST}], ‖w*‖ ≤ {LONGEST} (Assumptions 1 and 2), ν = {NOISE}"
+    return f"{KINDS} equally frequent tasks, d = {dim}, {kept}"
 
 
 class Environment(NamedTuple):

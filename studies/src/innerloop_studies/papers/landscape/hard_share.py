@@ -8,13 +8,10 @@ from typing import Any, NamedTuple
 from innerloop.core.random import derive_seed
 from innerloop.core.statistics import Interval, mean_interval
 from innerloop.evaluation.scores import evaluate
+from innerloop.experiment import Parts, Recipe, make_recipe
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.tasks.episodes import Kind
-from innerloop.tasks.few_shot import few_shot_sampler
+from innerloop.tasks import Kind, few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
 from innerloop.training.execution.plan import Plan
 from innerloop_studies.papers.figures import bars_figure
@@ -26,18 +23,16 @@ TITLE = "Hard alphabets and superclasses more often, or with more weight (ours)"
 VERSION = 1
 QUERIES = 10
 KINDS = ("hard", "easy", "all")
-ARMS: dict[str, dict[str, Any]] = {
+ARMS: dict[str, dict[str, Any]] = {  # settings beside those of plain training
     "plain": {},
     "share": {"tasks": {"hard_share": 0.5}},
     "weight": {"outer": {"hard_weight": 5.0}},
 }
-"""Settings beside those of plain training."""
 
 Runs = Sequence[Mapping[str, Any]]
 """Seed by seed: accuracies on test tasks by kind (``scores``), and the groups that were hard in training."""
 
-ByArm = Mapping[str, Runs]
-"""Runs by how hard tasks are treated."""
+ByArm = Mapping[str, Runs]  # runs by how hard tasks are treated
 
 
 class PictureTasks(NamedTuple):
@@ -73,16 +68,15 @@ def recipe_of(scale: str, name: str, arm: str, budget: HardShareBudget, seed: in
     tasks = {"family": "few-shot", "choice": case.choice, "shots": case.shots, "queries": QUERIES}
     hardest, data = {"hardest": case.hardest} if own else {}, "glyphs" if scale == "smoke" else case.data
     outer = {"steps": budget.steps[name], "batch": budget.tasks, "lr": 1e-3}
-    return make_recipe(
-        {
-            "data": {"name": data, "standardise": name == "superclasses"},
-            "tasks": {**tasks, **hardest, **own.get("tasks", {})},
-            "model": {"kind": "conv4", "filters": budget.filters, "pooling": "stride"},
-            "inner": {"method": "maml", "lr": case.rate, "loss": "cross-entropy"},
-            "outer": {**outer, **own.get("outer", {})},
-            "run": {"seed": seed},
-        }
-    )
+    sections: dict[str, Any] = {
+        "data": {"name": data, "standardise": name == "superclasses"},
+        "tasks": {**tasks, **hardest, **own.get("tasks", {})},
+        "model": {"kind": "conv4", "filters": budget.filters, "pooling": "stride"},
+        "inner": {"method": "maml", "lr": case.rate, "loss": "cross-entropy"},
+        "outer": {**outer, **own.get("outer", {})},
+        "run": {"seed": seed},
+    }
+    return make_recipe(sections)
 
 
 def trained(scale: str, case: str, arm: str, budget: HardShareBudget, seed: int) -> dict[str, Any]:
@@ -141,11 +135,9 @@ def run(scale: str, say: Say) -> Reproduction:
     answers = WAYS * QUERIES * budget.episodes
     rows = [counts_row([(mean(one, kind), answers) for one in every for kind in KINDS])]
     rows += _smoke_rows(by_case) if scale == "smoke" else _rows(by_case, scale)
-    groups = {
-        f"{case}, {kind} test tasks": {arm: percent(runs, kind)[:2] for arm, runs in arms.items()}
-        for case, arms in by_case.items()
-        for kind in KINDS
-    }
+    groups = {}
+    for (case, arms), kind in itertools.product(by_case.items(), KINDS):
+        groups[f"{case}, {kind} test tasks"] = {a: percent(runs, kind)[:2] for a, runs in arms.items()}
     title = "Hard tasks more often, or with more weight: accuracy on test tasks, %"
     figure = bars_figure(groups, title, columns=len(KINDS))
     hard = {case: ", ".join(arms["share"][0]["hard groups"]) for case, arms in by_case.items()}

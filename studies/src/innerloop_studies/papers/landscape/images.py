@@ -8,26 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from innerloop import Kind, Objective, Sampler, few_shot_sampler, maml, protonet
+from innerloop.core import Buffers, Interval, Params, Task, TaskBatch, mean_interval
 from innerloop.core.losses import accuracy, get_loss
 from innerloop.core.random import derive_seed, hashed_uniform
-from innerloop.core.statistics import Interval, mean_interval
 from innerloop.core.trees import split_prefix
-from innerloop.core.types import Buffers, Params, Task, TaskBatch
 from innerloop.data.source import ImageSource, labels
+from innerloop.experiment import Parts, make_recipe
 from innerloop.experiment.data import Sizes, build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.experiment.model import build_model
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.settings import make_recipe
-from innerloop.learners.gradient import maml
-from innerloop.learners.metric import protonet
-from innerloop.learners.objectives.base import Objective
 from innerloop.learners.objectives.multitask import PREFIX
 from innerloop.nets.network import Network
-from innerloop.tasks.episodes import Kind
-from innerloop.tasks.few_shot import few_shot_sampler
 from innerloop.tasks.loading import image_loader
-from innerloop.tasks.sampler import Sampler
 from innerloop.training.execution.plan import Plan, torch_threads
 from innerloop_studies.papers.training import by_frozen_features
 from innerloop_studies.reproduce.rows import Row, Say, same_row
@@ -36,8 +29,7 @@ INNER_RATE = 0.1
 SGD = {"MAML": ("sgd", 1e-3), "NAL": ("sgd", 1e-6)}
 """Outer optimisers and rates as published: tuned in 1e-2 to 1e-6. At NAL's rate the network hardly moves."""
 ADAM = {method: ("adam", rate) for method, (_, rate) in SGD.items()}
-BASELINE = ("adam", 1e-3)
-"""Of MTL, ProtoNet and RFS, which the paper has not."""
+BASELINE = ("adam", 1e-3)  # of MTL, ProtoNet and RFS, which the paper has not
 
 
 class Budget(NamedTuple):
@@ -101,15 +93,14 @@ def parts_of(
     objective = {"NAL": "erm", "RFS": "erm", "MTL": "multitask"}.get(method, "episodic")
     learner = "protonet" if method == "ProtoNet" else "maml"
     outer = {"objective": objective, "steps": budget.steps, "batch": 1 if method == "RFS" else budget.tasks}
-    recipe = make_recipe(
-        {
-            "tasks": {"family": "few-shot", "ways": ways},
-            "model": {"kind": "conv4", "filters": budget.filters, "pooling": budget.pooling},
-            "inner": {"method": learner, "lr": INNER_RATE, "loss": "cross-entropy"},
-            "outer": {**outer, "optimiser": training[0], "lr": training[1]},
-            "run": {"seed": seed},
-        }
-    )
+    sections: dict[str, Any] = {
+        "tasks": {"family": "few-shot", "ways": ways},
+        "model": {"kind": "conv4", "filters": budget.filters, "pooling": budget.pooling},
+        "inner": {"method": learner, "lr": INNER_RATE, "loss": "cross-entropy"},
+        "outer": {**outer, "optimiser": training[0], "lr": training[1]},
+        "run": {"seed": seed},
+    }
+    recipe = make_recipe(sections)
     sizes = Sizes((channels, height, width), ways, ways, source.n_classes, labels=True)
     if method == "RFS":
         model = build_model(recipe, sizes)
@@ -163,11 +154,9 @@ def training_classes(source: ImageSource, kinds: Sequence[Kind]) -> Any:
 
 JUDGED = ("train easy", "train hard", "test easy", "test hard")
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
-STEPS, TASKS = 20_000, 8
-"""Of the paper's trainings."""
+STEPS, TASKS = 20_000, 8  # of the paper's trainings
 
-Accuracies = Mapping[str, Mapping[str, Interval]]
-"""In percent, by name of the arm and kind of tasks."""
+Accuracies = Mapping[str, Mapping[str, Interval]]  # in percent, by name of the arm and kind of tasks
 
 
 def over_seeds(
@@ -179,11 +168,9 @@ def over_seeds(
         by_name.setdefault(name(job), []).append(by_kind)
         shown = ", ".join(f"{kind} {value:.1f}" for kind, value in by_kind.items())
         say(f"{name(job)}, seed {job['seed']}: {shown}")
-    table = {
-        arm: {kind: mean_interval([run[kind] for run in runs]) for kind in runs[0]}
-        for arm, runs in by_name.items()
-    }
-    for arm, kinds in table.items():
+    table = {}
+    for arm, runs in by_name.items():
+        table[arm] = kinds = {kind: mean_interval([run[kind] for run in runs]) for kind in runs[0]}
         spread = {part: f" ± {v.ci95:.1f}" if v.n > 1 else "" for part, v in kinds.items()}
         say(f"{arm}: " + ", ".join(f"{part} {v.mean:.1f}{spread[part]}" for part, v in kinds.items()))
     return table

@@ -51,18 +51,10 @@ def ends(
     draw: Drawer, shape: tuple[int, ...], method: str, shots: int, steps: int, seed: int, **more: Any
 ) -> Tensor:
     """Where SGD ends, at the paper's rates, from zero; ``lr`` of the inner step, and perhaps ``weigh``."""
-    return linear_sgd(
-        draw,
-        start=torch.zeros(shape, dtype=F64),
-        method=method,
-        outer_lr=outer_rate(method, shots),
-        inner_shots=shots,
-        outer_shots=OUTER_SHOTS,
-        noise=NOISE,
-        steps=steps,
-        generator=torch.Generator().manual_seed(seed),
-        **more,
-    )
+    start, made = torch.zeros(shape, dtype=F64), torch.Generator().manual_seed(seed)
+    given: dict[str, Any] = {"outer_lr": outer_rate(method, shots), "steps": steps, "generator": made}
+    given |= {"inner_shots": shots, "outer_shots": OUTER_SHOTS, "noise": NOISE}
+    return linear_sgd(draw, start=start, method=method, **given, **more)
 
 
 def excess_risk(w: Tensor, env: Geography, lr: float, shots: int) -> Tensor:

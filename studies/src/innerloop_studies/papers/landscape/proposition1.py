@@ -4,24 +4,8 @@ import torch
 from torch import Tensor
 
 from innerloop.report.plots.panels import line, panels_figure
-from innerloop.theory.landscape.forms import (
-    adapted_curvature,
-    compare,
-    excess_risk,
-    irreducible,
-    maml_solution,
-    nal_solution,
-    task_risks,
-)
-from innerloop.theory.landscape.geography import (
-    Geography,
-    effective_dimension,
-    environment,
-    geography,
-    limiting_gain,
-    step_curvature,
-    two_tasks,
-)
+from innerloop.theory import landscape
+from innerloop.theory.landscape.geography import Geography, effective_dimension, step_curvature
 from innerloop_studies.papers.figures import loglog
 from innerloop_studies.papers.landscape import finite
 from innerloop_studies.papers.landscape.finite import F64, NOISE, Environment
@@ -33,8 +17,7 @@ VERSION = 1
 DIM, SHOTS, RATE = 4, 12, 0.9
 DRAWS = {"smoke": 400, "cpu": 20_000, "paper": 200_000}
 """Adaptation steps of every task of the environment; ten times as many for Lemma 2."""
-SURE = 4.5
-"""Standard errors within which a mean is where it should be."""
+SURE = 4.5  # standard errors within which a mean is where it should be
 LARGE = Geography(dim=10, rho_hard=0.1, rho_easy=0.9, R=2.0, r_hard=0.4, r_easy=0.4)
 ENDLESS = 1e9
 FEW, MANY, WEAK = 4, 64, 1e-3
@@ -81,22 +64,18 @@ def _proposition_rows(env: Environment, draws: int) -> list[Row]:
     one = finite.take(env, torch.zeros(10 * draws, dtype=torch.long))
     gram = finite.task_moments(one, SHOTS, torch.Generator().manual_seed(2)).gram
     left = torch.eye(DIM, dtype=F64) - RATE * gram
-    expected = adapted_curvature(env.covariances[:1], RATE, SHOTS)[0]
+    expected = landscape.adapted_curvature(env.covariances[:1], RATE, SHOTS)[0]
     off = standard_errors_off(left @ one.covariances @ left, expected)
-    said, why = (
-        f"{off:.1f} standard errors off at most, in {DIM**2} entries",
-        f"{10 * draws} draws of m samples",
-    )
+    said = f"{off:.1f} standard errors off at most, in {DIM**2} entries"
+    why = f"{10 * draws} draws of m samples"
     rows = [row("Lemma 2 (A.1): E[P̂ΣP̂] = Q⁽ᵐ⁾", "equal", said, off < SURE, reason=why)]
-    step = float(irreducible(env.covariances, RATE, SHOTS, NOISE).step)
-    solutions = {
-        "eq. 6, NAL": nal_solution(env.covariances, env.optima),
-        "eq. 7, MAML": maml_solution(env.covariances, env.optima, RATE, SHOTS),
-    }
+    step = float(landscape.irreducible(env.covariances, RATE, SHOTS, NOISE).step)
+    solutions = {"eq. 6, NAL": landscape.nal_solution(env.covariances, env.optima)}
+    solutions["eq. 7, MAML"] = landscape.maml_solution(env.covariances, env.optima, RATE, SHOTS)
     errors = []
     for name, w in solutions.items():
         values = _simulated(env, w, draws)
-        known = float(excess_risk(w, env.covariances, env.optima, RATE, SHOTS))
+        known = float(landscape.excess_risk(w, env.covariances, env.optima, RATE, SHOTS))
         off = standard_errors_off(values, known + step)
         errors.append(standard_errors_off(values, known))
         said = f"simulated {float(values.mean()) - step:.5f}: {off:.1f} standard errors off"
@@ -121,27 +100,27 @@ def _printed_corollary(env: Geography, lr: float, m: float) -> tuple[float, floa
 def _corollary_rows(draws: int) -> list[Row]:
     """Eqs. 10 to 12, and 9."""
     lr, m = 1 / float(LARGE.rho_easy), 500
-    covariances, optima, _ = environment(LARGE, draws, torch.Generator().manual_seed(4))
-    placed = geography(LARGE, lr, m)
+    covariances, optima, _ = landscape.environment(LARGE, draws, torch.Generator().manual_seed(4))
+    placed = landscape.geography(LARGE, lr, m)
     rows = []
     names, both = ("eq. 10, NAL", "eq. 11, MAML"), (placed.nal, placed.maml)
     for name, start, printed in zip(names, both, _printed_corollary(LARGE, lr, m), strict=True):
         w = start.coordinate.expand(int(LARGE.dim))
-        pairs = task_risks(w, covariances, optima, lr, m).view(2, -1).mean(0)  # one hard, one easy task
+        risks = landscape.task_risks(w, covariances, optima, lr, m)
+        pairs = risks.view(2, -1).mean(0)  # one hard, one easy task
         off = standard_errors_off(pairs, printed)
         said = f"over drawn tasks {float(pairs.mean()):.4f}: {off:.1f} standard errors off"
         rows.append(row(f"Corollary 1, {name}: the excess risk", round(printed, 4), said, off < SURE))
-    gain, bracket = float(geography(LARGE, lr, ENDLESS).gain), float(limiting_gain(LARGE))
+    gain = float(landscape.geography(LARGE, lr, ENDLESS).gain)
+    bracket = float(landscape.limiting_gain(LARGE))
     simple = 1 + float(LARGE.R) ** 2 / float(LARGE.r_hard)
     why = "A.3 drops (ρ_E/(ρ_E+ρ_H))², which lies between ¼ and 1"
     near = abs(gain / simple - 1) < 0.05
-    rows += [
-        row("Corollary 2, eq. 12: the gain as m → ∞", simple, gain, near, fails=why),
-        row("ours: eq. 12 with its bracket kept", bracket, gain, abs(gain / bracket - 1) < 1e-4),
-    ]
+    rows.append(row("Corollary 2, eq. 12: the gain as m → ∞", simple, gain, near, fails=why))
+    rows.append(row("ours: eq. 12 with its bracket kept", bracket, gain, abs(gain / bracket - 1) < 1e-4))
     one, eye = torch.ones(10, dtype=F64), torch.eye(10, dtype=F64)
-    exact = compare(torch.stack([0.1 * eye, eye]), torch.stack([one, -one]), lr=1.0, shots=500)
-    with_factor = float(two_tasks(2 * 10**0.5, 0.1, 1.0, dim=10, lr=1.0, shots=500)[0])
+    exact = landscape.compare(torch.stack([0.1 * eye, eye]), torch.stack([one, -one]), lr=1.0, shots=500)
+    with_factor = float(landscape.two_tasks(2 * 10**0.5, 0.1, 1.0, dim=10, lr=1.0, shots=500)[0])
     printed, known = with_factor / 10, float(exact.nal.risk)  # D²/4 is 10 for optima 1, −1 in ten dimensions
     said = f"{known:.4f}; times ‖w₁* − w₂*‖²/4 eq. 9 gives {with_factor:.4f}"
     what = "eq. 9 (§3.1): NAL's excess risk of two tasks, d = 10, optima 1 and −1"
@@ -160,7 +139,7 @@ def _gains(values: Tensor, shots: Tensor) -> Tensor:
     easy, one = torch.diag(values), torch.ones_like(values)
     s, w = torch.stack([0.1 * easy, easy]), torch.stack([one, -one])
     count = len(shots)
-    return compare(s.expand(count, -1, -1, -1), w.expand(count, -1, -1), lr=1.0, shots=shots).gain
+    return landscape.compare(s.expand(count, -1, -1, -1), w.expand(count, -1, -1), lr=1.0, shots=shots).gain
 
 
 def _samples_needed(values: Tensor) -> float:
@@ -185,7 +164,7 @@ def _remark_rows(needed: dict[str, float]) -> list[Row]:
     first = 0.1 * one
     first[0] = 1.0
     s = torch.stack([torch.diag(first), torch.diag(one)])
-    gain = float(compare(s, torch.stack([one, -one]), lr=1.0, shots=2000).gain)
+    gain = float(landscape.compare(s, torch.stack([one, -one]), lr=1.0, shots=2000).gain)
     plain = float(_gains(one, one.new_tensor([2000.0]))[0])
     what = "footnote 1 (§3.1): the same with one direction of variance 1/α in the hard task, the rest ρ_H"
     said = f"gain {gain:.2f}; with ρ_H in all directions {plain:.2f} (d = 10, m = 2000)"

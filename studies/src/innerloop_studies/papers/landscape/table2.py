@@ -1,12 +1,12 @@
 """Tables 2 and 5: FS-CIFAR100, easy tasks 2-way 50-shot, hard ones 20-way 5-shot with share p."""
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
 
-from innerloop.data.glyphs import glyphs
-from innerloop.data.opening import open_source
+from innerloop.data import glyphs, open_source
 from innerloop.data.source import ImageSource, NumberedFiles
 from innerloop.tasks.episodes import Kind
 from innerloop_studies.papers.figures import bars_figure
@@ -22,13 +22,12 @@ EASY, HARD, QUERIES = (2, 50), (20, 5), 10
 NAL_SHOTS = 5
 """Pictures per class that NAL sees besides the ten targets: 15 in all, of easy and hard tasks alike (C.5)."""
 TRAIN_IMAGES = 450
-ARMS = {
+ARMS = {  # lines of the table: a method with its outer optimiser and rate
     "NAL": ("NAL", images.SGD["NAL"]),
     "MAML": ("MAML", images.SGD["MAML"]),
     "NAL by Adam": ("NAL", images.ADAM["NAL"]),
     "MAML by Adam": ("MAML", images.ADAM["MAML"]),
 }
-"""Lines of the table: a method with its outer optimiser and rate."""
 
 
 def trained(
@@ -62,11 +61,9 @@ def tasks_of(
     sources, learned = sources_of(scale), learned_shapes(scale, method)
     shares = {"hard": share, "easy": 1 - share}
     kinds = [learned[name]._replace(share=part, name=name) for name, part in shares.items()]
-    judged = {
-        f"{part} {name}": (sources[part], shape._replace(name=name))
-        for part in ("train", "test")
-        for name, shape in shapes(scale).items()
-    }
+    judged = {}
+    for part, (name, shape) in itertools.product(("train", "test"), shapes(scale).items()):
+        judged[f"{part} {name}"] = (sources[part], shape._replace(name=name))
     return (sources["learn"], kinds), judged
 
 
@@ -87,16 +84,11 @@ def sources_of(scale: str) -> dict[str, ImageSource]:
 def subset(source: ImageSource, classes: Any, start: int, stop: int) -> ImageSource:
     """Pictures ``start`` to ``stop`` of some classes as a source of its own."""
     rows = np.concatenate([np.arange(source.starts[c] + start, source.starts[c] + stop) for c in classes])
-    return source._replace(
-        images=np.ascontiguousarray(source.images[rows]),
-        starts=np.arange(len(classes) + 1, dtype=np.int64) * (stop - start),
-        class_names=tuple(source.class_names[c] for c in classes),
-        splits={},
-        groups=None,
-        group_names=(),
-        files=NumberedFiles("row {row}"),
-        content_sha256="",
-    )
+    images, names = np.ascontiguousarray(source.images[rows]), tuple(source.class_names[c] for c in classes)
+    starts = np.arange(len(classes) + 1, dtype=np.int64) * (stop - start)
+    none: dict[str, Any] = {"splits": {}, "groups": None, "group_names": (), "content_sha256": ""}
+    files = NumberedFiles("row {row}")
+    return source._replace(images=images, starts=starts, class_names=names, files=files, **none)
 
 
 PUBLISHED = {
@@ -123,10 +115,9 @@ def run(scale: str, say: Say) -> Reproduction:
     jobs = combined(scale=[scale], share=SHARES, method=METHODS, **lengths)
     values = compute_parts("landscape-table2", VERSION, trained, jobs)
     accuracies = images.over_seeds(jobs, lambda job: f"p={job['share']} {job['method']}", values, say)
-    groups = {
-        f"{part} tasks": {f"{m} p={p}": accuracies[f"p={p} {m}"][part][:2] for p in SHARES for m in METHODS}
-        for part in ("test easy", "test hard")
-    }
+    arms = {f"{m} p={p}": accuracies[f"p={p} {m}"] for p in SHARES for m in METHODS}
+    parts = "test easy", "test hard"
+    groups = {f"{part} tasks": {name: each[part][:2] for name, each in arms.items()} for part in parts}
     figure = bars_figure(groups, "FS-CIFAR100: easy tasks are 2-way 50-shot, hard ones 20-way 5-shot")
     checks = {}
     if scale == "smoke":  # one run again; both methods before training, one step each, of unlike mixtures
@@ -175,18 +166,15 @@ def _rows(accuracies: Accuracies, scale: str, checks: dict[str, dict[str, float]
 
     for share in SHARES:
         for i, part in enumerate(JUDGED):
-            gap, adam = (
-                round(mean(share, f"MAML{by}", part) - mean(share, f"NAL{by}", part), 1)
-                for by in ("", " by Adam")
-            )
+            gaps = (mean(share, f"MAML{by}", part) - mean(share, f"NAL{by}", part) for by in ("", " by Adam"))
+            gap, adam = (round(value, 1) for value in gaps)
             published = round(PUBLISHED[share, "MAML"][i] - PUBLISHED[share, "NAL"][i], 1)
             what = f"p={share}: MAML above NAL on {part} tasks, points"
             statement(what, published, f"{gap} (by Adam {adam})", gap > 0)
     many, few = SHARES[0], SHARES[-1]
     for part in ("train hard", "test hard"):
-        ours, adam_s = (
-            [round(mean(p, f"MAML{by}", part), 1) for p in (many, few)] for by in ("", " by Adam")
-        )
+        arms = "MAML", "MAML by Adam"
+        ours, adam_s = ([round(mean(p, arm, part), 1) for p in (many, few)] for arm in arms)
         theirs = [PUBLISHED[p, "MAML"][JUDGED.index(part)] for p in (many, few)]
         what = f"MAML on {part} tasks: many hard ones in training help (p={many} against p={few})"
         statement(what, theirs, f"{ours} (by Adam {adam_s})", ours[0] > ours[1] + MARGIN, f"; {RULE}")
@@ -200,20 +188,16 @@ def deviations(scale: str) -> str:
     if scale == "paper":
         return f"SGD as published; the longer of C.5's two trainings: {other}"
     share, shorter = (budget.steps * budget.tasks / tasks for tasks in (STEPS * TASKS, 10_000 * 2))
-    return (
-        f"SGD as published, but {budget.steps:,} steps of {budget.tasks} tasks: {share:.1%} of C.5's {other}"
-        f", which would make it {shorter:.0%}; {budget.filters} filters of 64"
-    )
+    short = f"{budget.steps:,} steps of {budget.tasks} tasks: {share:.1%} of C.5's {other}"
+    return f"SGD as published, but {short}, which would make it {shorter:.0%}; {budget.filters} filters of 64"
 
 
-MARGIN = 2
-"""Points by which many hard tasks help more than chance does."""
+MARGIN = 2  # points by which many hard tasks help more than chance does
 RULE = f"it holds above {MARGIN} points"
-FAILS = (
+FAILS = (  # what does not hold at `cpu`, where SGD at the published rates has not begun to learn
     *(f"p={share}: MAML above NAL on {part} tasks, points" for share in SHARES for part in JUDGED),
     *(
         f"MAML on {part} tasks: many hard ones in training help (p={SHARES[0]} against p={SHARES[-1]})"
         for part in ("train hard", "test hard")
     ),
 )
-"""What does not hold at `cpu`, where SGD at the published rates has not begun to learn."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from innerloop.nets.network import apply
-from innerloop.nets.neurons import neurons
+from innerloop.nets import apply, neurons
 from innerloop.report.plots.panels import line, panel, panels_figure
+from innerloop_studies.papers.training import lbfgs
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
@@ -36,11 +36,10 @@ def run(scale: str, say: Say) -> Reproduction:
         smaller = [one["maml"][-1] < 1 for one in solved]
         say(f"{activation}: hard gradient smaller at MAML's point in {sum(smaller)} of {len(smaller)}")
     rows = _rows([one for some in by_activation.values() for one in some])
-    means = {
-        name: [sum(one["maml"][i] for one in some) / len(some) for i in range(len(RATES))]
-        for name, some in by_activation.items()
-    }
-    curves = [line(name, [0.0, *RATES], [1.0, *values]) for name, values in means.items()]
+    curves = []
+    for name, some in by_activation.items():
+        means = [sum(one["maml"][i] for one in some) / len(some) for i in range(len(RATES))]
+        curves.append(line(name, [0.0, *RATES], [1.0, *means]))
     ratio = "‖∇f‖ of the hard task over that of the easy one"
     one = panel("α (NAL: α = 0)", ratio, curves, heights={"NAL's": 1.0})
     protocol = {
@@ -114,15 +113,5 @@ def _pair(activation: str, samples: int, seed: int) -> dict[str, Any]:
 
 def _minimise(value: Any, start: Any) -> Any:
     w = start.clone().requires_grad_()
-    optimiser = torch.optim.LBFGS(
-        [w], max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-14, line_search_fn="strong_wolfe"
-    )
-
-    def closure() -> Any:
-        optimiser.zero_grad()
-        loss_here = value(w)
-        loss_here.backward()
-        return loss_here
-
-    optimiser.step(closure)
+    lbfgs(lambda: value(w), [w], max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-14)
     return w.detach()

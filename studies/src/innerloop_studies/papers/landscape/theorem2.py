@@ -34,10 +34,9 @@ def run(scale: str, say: Say) -> Reproduction:
     """Draws training sets of one environment, and solves each exactly."""
     draws, tasks, samples, dims = SIZES[scale]
     scatter = finite.nal_scatter(finite.draw_environment(DIM, seeded(DIM)), SAMPLES)
+    sizes = {"tasks": tasks, "samples": samples, "dims": dims}
     results: Results = {
-        "tasks": tasks,
-        "samples": samples,
-        "dims": dims,
+        **sizes,
         "by_samples": [_distances(DIM, TASKS, n, draws) for n in samples],
         "by_dim": [_distances(d, TASKS, 8 * max(dims), draws) for d in dims],
         "by_tasks": [_distances(DIM, t, SAMPLES, draws) for t in tasks],
@@ -90,19 +89,16 @@ def _rows(results: Results, near: float) -> list[Row]:
     said = f"{first['whole']:.3f} at n = {samples[0]}, {last['whole']:.3f} at {samples[-1]}"
     first_term = "eq. 46, first term: the tasks given, falls with n like 1/√n"
     ours = f"ours: the first term falls with T too (n = {SAMPLES}), which eq. 45 does not say"
+    whole = f"ours: the whole distance (root mean square, T = {tasks[-1]}, n = {SAMPLES}) in closed form"
+    found = f"{measured['rms_whole']:.5f} ± {measured['rms_error']:.5f}: {off:.1f} standard errors off"
+    why = "first order in 1/√T: Λ⁻¹ Cov(G_i v_i + c_i) Λ⁻¹/T, Gaussian fourth moments"
     return [
         finite.slope_row("eq. 46, second term: n = ∞, falls with T like 1/√T", -0.5, tasks, between, near),
         finite.slope_row(first_term, -0.5, samples, theta, near),
         finite.slope_row(grows, 0.5, results["dims"], by_dim, 2 * near),
         row(both, f"→ {last['between']:.3f}", said, abs(last["whole"] / last["between"] - 1) < 0.1),
         finite.slope_row(ours, -0.5, tasks, by_tasks, near),
-        row(
-            f"ours: the whole distance (root mean square, T = {tasks[-1]}, n = {SAMPLES}) in closed form",
-            round(known, 5),
-            f"{measured['rms_whole']:.5f} ± {measured['rms_error']:.5f}: {off:.1f} standard errors off",
-            off < 4,
-            reason="first order in 1/√T: Λ⁻¹ Cov(G_i v_i + c_i) Λ⁻¹/T, Gaussian fourth moments",
-        ),
+        row(whole, round(known, 5), found, off < 4, reason=why),
     ]
 
 

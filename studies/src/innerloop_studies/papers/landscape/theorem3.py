@@ -20,8 +20,7 @@ from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 TITLE = "Landscape, Theorem 3 (App. D): MAML on finite samples, slopes in T, τ and n"
 VERSION = 1
 DIM, TASKS, RATE = 4, 16, 1.0
-INNER, OUTER = 8, 8
-"""n₂ and n₁, samples of an episode."""
+INNER, OUTER = 8, 8  # n₂ and n₁, samples of an episode
 FULL = float("inf")
 SIZES = {
     "smoke": (100, [32, 128, 512], [8, 32, 128]),
@@ -41,11 +40,9 @@ def run(scale: str, say: Say) -> Reproduction:
     best, full = (maml_solution(env.covariances, env.optima, RATE, n) for n in (INNER, FULL))
     outers, samples = [DIM * n // 8 for n in episodes], [4 * DIM * n for n in episodes]
     ends = {"few": 20, "many": 1000 if scale == "smoke" else 4000}
+    sizes = {"tasks": tasks, "episodes": episodes, "outers": outers, "samples": samples}
     results: Results = {
-        "tasks": tasks,
-        "episodes": episodes,
-        "outers": outers,
-        "samples": samples,
+        **sizes,
         "between": [finite.sure_distance(_endless(env, best, t, draws)) for t in tasks],
         "by_episodes": [_drawn(env, best, INNER, INNER, OUTER, tau, draws) for tau in episodes],
         "by_outer": [_drawn(env, best, INNER, INNER, n, 1, draws) for n in outers],
@@ -114,23 +111,17 @@ def _rows(results: Results, near: float) -> list[Row]:
     (limit, full), apart = results["all_tasks"]["many"].values(), results["limits_apart"]
     tau = f"the tasks given: falls with τ like 1/√τ, n₁ = {OUTER} and n₂ = {INNER} samples an episode"
     gao = "Remark 2, of Gao and Sener: τ = 1, n₁ = n₂ → ∞ tends to the optimum for a full step, like 1/√n"
+    what = "Remark 2: with n₂ finite the limit is the optimum for a step on n₂ samples, not for a full one"
+    said = f"{limit:.4f} from the former, {full:.4f} from the latter (these two are {apart:.4f} apart)"
+    alone = "more outer samples n₁ alone are not enough (τ = 1, n₂ fixed): episodes must grow"
+    (first, *_, late, last), (n, *_, n_late, n_last) = outer, outers
+    falls = f"{first:.3g} at n₁ = {n}, {late:.3g} at {n_late}, {last:.3g} at {n_last}"
+    why = "it falls at first, and no longer at the end: a fifth is the least that counts"
     return [
         finite.slope_row("τ = ∞: falls with T like 1/√T", -0.5, results["tasks"], results["between"], near),
         finite.slope_row(tau, -0.5, episodes, given, near),
-        row(
-            "Remark 2: with n₂ finite the limit is the optimum for a step on n₂ samples, not for a full one",
-            "the former",
-            f"{limit:.4f} from the former, {full:.4f} from the latter (these two are {apart:.4f} apart)",
-            limit < 0.2 * apart < full,
-        ),
-        row(
-            "more outer samples n₁ alone are not enough (τ = 1, n₂ fixed): episodes must grow",
-            "T, n₁ and τ grow",
-            f"{outer[0]:.3g} at n₁ = {outers[0]}, {outer[-2]:.3g} at {outers[-2]}, {outer[-1]:.3g} at "
-            f"{outers[-1]}",
-            0.8 * outer[-2] < outer[-1] < 0.8 * outer[0],
-            reason="it falls at first, and no longer at the end: a fifth is the least that counts",
-        ),
+        row(what, "the former", said, limit < 0.2 * apart < full),
+        row(alone, "T, n₁ and τ grow", falls, 0.8 * late < last < 0.8 * first, reason=why),
         finite.slope_row(gao, -0.5, results["samples"], both, near),
     ]
 

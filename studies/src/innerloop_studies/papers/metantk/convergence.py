@@ -5,9 +5,8 @@ from typing import Any
 import torch
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic.networks import mlp_kernel
+from innerloop.kernels import Descent, mlp_kernel
 from innerloop.kernels.empirical.exact import jacobian_kernel
-from innerloop.kernels.meta.descent import Descent
 from innerloop.kernels.meta.kernel import maml_kernel, stack
 from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.convergence import Rates, rates
@@ -21,16 +20,13 @@ TITLE = "MetaNTK, Theorem 1: MAML's loss and its bound, movement and drift again
 VERSION = 1
 DEPTH, TASKS, SHOTS = 3, 3, 4
 INNER = Descent(0.05, 1)
-FOLLOWED = ("movement", "drift", "error", "labels", "linear")
-"""What is followed over widths."""
-ETA = 0.5
-"""Outer rate in units of η₀ = 2/(σ_max + σ_min)."""
-SIZES = {
+FOLLOWED = ("movement", "drift", "error", "labels", "linear")  # what is followed over widths
+ETA = 0.5  # outer rate in units of η₀ = 2/(σ_max + σ_min)
+SIZES = {  # widths, draws of the network, outer steps
     "smoke": ([64, 256], 3, 15),
     "cpu": ([32, 64, 128, 256, 512, 1024], 4, 60),
     "paper": ([64, 128, 256, 512, 1024, 2048, 4096], 10, 200),
 }
-"""Widths, draws of the network, outer steps."""
 NOT_THE_PAPERS = (
     "ours, not an experiment of the paper; it has standard parametrisation and biases (eq. 16) and ‖x‖ ≤ 1 "
     "(Assumption 1), here NTK parametrisation, no biases, ‖x‖ = √d"
@@ -74,28 +70,22 @@ def _course(width: int, seed: int, tasks: TaskBatch, constants: Rates, phi: torc
     eta = ETA * constants.eta0
     watched = watch_course(adapted_outputs(learner, tasks), tasks.y_query.flatten(), params, eta, steps)
     other = adapted_outputs(learner, tasks._replace(y_support=-tasks.y_support))
-    return {
-        "losses": watched.losses,
-        "holds": shared.is_under_bound(watched.losses, eta, constants),
-        "linear": off_linear(watched, eta),
-        "labels": float((jacobian_kernel(other, params) - watched.first).norm() / watched.first.norm()),
-        "movement": watched.path / width**0.5,
-        "drift": watched.drift,
-        "error": float((watched.first - phi).norm() / phi.norm()),
-    }
+    labels = float((jacobian_kernel(other, params) - watched.first).norm() / watched.first.norm())
+    error = float((watched.first - phi).norm() / phi.norm())
+    holds = shared.is_under_bound(watched.losses, eta, constants)
+    followed = {"linear": off_linear(watched, eta), "labels": labels, "movement": watched.path / width**0.5}
+    followed |= {"drift": watched.drift, "error": error}
+    return {"losses": watched.losses, "holds": holds, **followed}
 
 
 def _at_width(width: int, courses: list[dict[str, Any]]) -> dict[str, Any]:
     """All draws of one width."""
     values, draws = {key: [c[key] for c in courses] for key in FOLLOWED}, len(courses)
-    return {
-        "width": width,
-        "holds": sum(c["holds"] for c in courses) / draws,
-        **{key: sum(each) / draws for key, each in values.items()},
-        "first": [c["losses"][0] for c in courses],
-        "loss": shared.mean_losses([c["losses"] for c in courses]),
-        "spread": {key: (torch.tensor(each).std() / draws**0.5).item() for key, each in values.items()},
-    }
+    losses, holds = [c["losses"] for c in courses], sum(c["holds"] for c in courses) / draws
+    means = {key: sum(each) / draws for key, each in values.items()}
+    spread = {key: (torch.tensor(each).std() / draws**0.5).item() for key, each in values.items()}
+    along = {"first": [each[0] for each in losses], "loss": shared.mean_losses(losses)}
+    return {"width": width, "holds": holds, **means, **along, "spread": spread}
 
 
 def _rows(by_width: list[dict[str, Any]], draws: int) -> list[Row]:
@@ -106,35 +96,19 @@ def _rows(by_width: list[dict[str, Any]], draws: int) -> list[Row]:
     how = f"slope on log–log axes from width {SLOPES_FROM} on, within {near}"
     holds = min(f["holds"] for f in by_width if f["width"] >= 128)
     last, steps = by_width[-1]["loss"][-1], len(by_width[-1]["loss"]) - 1
-    rows = [
-        row(
-            "Theorem 1: L(θ_t) ≤ (1 − ησ_min/3)^{2t} R²/2 at every step, for wide networks",
-            "holds from some width on",
-            f"holds in {holds:.0%} of {draws} draws at every width from 128 on; "
-            + shared.listed_by_width(by_width, "holds", ".0%"),
-            holds == 1.0,
-        ),
-        row(
-            "Theorem 1: the loss goes to zero at a linear rate",
-            "→ 0",
-            f"{last:.1e} of the first after {steps} steps, width {widths[-1]:g}",
-            last < (0.2 if steps < 49 else 1e-2),
-        ),
-        row(
-            "eq. 29: the path of the parameters, over √width, ∝ width^−½",
-            -0.5,
-            round(slopes["movement"], 3),
-            abs(slopes["movement"] + 0.5) < near,
-            reason=how + "; in NTK parametrisation the way itself is O(1)",
-        ),
-        row(
-            "eq. 30: drift of the kernel ‖Φ̂_t − Φ̂_0‖ is at most of order width^−½",
-            "≤ −0.5",
-            round(slopes["drift"], 3),
-            slopes["drift"] < -0.35,
-            reason="a bound: a steeper slope is within it",
-        ),
-    ]
+    what = "Theorem 1: L(θ_t) ≤ (1 − ησ_min/3)^{2t} R²/2 at every step, for wide networks"
+    said = f"holds in {holds:.0%} of {draws} draws at every width from 128 on; "
+    said += shared.listed_by_width(by_width, "holds", ".0%")
+    rows = [row(what, "holds from some width on", said, holds == 1.0)]
+    what = "Theorem 1: the loss goes to zero at a linear rate"
+    said = f"{last:.1e} of the first after {steps} steps, width {widths[-1]:g}"
+    rows.append(row(what, "→ 0", said, last < (0.2 if steps < 49 else 1e-2)))
+    what, way = "eq. 29: the path of the parameters, over √width, ∝ width^−½", slopes["movement"]
+    why = how + "; in NTK parametrisation the way itself is O(1)"
+    rows.append(row(what, -0.5, round(way, 3), abs(way + 0.5) < near, reason=why))
+    what = "eq. 30: drift of the kernel ‖Φ̂_t − Φ̂_0‖ is at most of order width^−½"
+    drift, why = slopes["drift"], "a bound: a steeper slope is within it"
+    rows.append(row(what, "≤ −0.5", round(drift, 3), drift < -0.35, reason=why))
     rows += _lemma_rows(by_width, fitted, slopes, near, how)
     return [one._replace(reason="; ".join(filter(None, (one.reason, NOT_THE_PAPERS)))) for one in rows]
 
@@ -142,38 +116,20 @@ def _rows(by_width: list[dict[str, Any]], draws: int) -> list[Row]:
 def _lemma_rows(by_width: list[Any], fitted: list[Any], slopes: Any, near: float, how: str) -> list[Row]:
     """What the proof is made of."""
     start = [max(f["first"]) for f in fitted]
-    linear = f"slope {slopes['linear']:.3f}: {shared.listed_by_width(by_width, 'linear', '.2g')}"
-    labels = f"slope {slopes['labels']:.3f}: {shared.listed_by_width(by_width, 'labels', '.3f')}"
-    return [
-        row(
-            "Lemma 3: Φ̂_0 approaches the analytic Φ of eq. 106, like width^−½",
-            -0.5,
-            round(slopes["error"], 3),
-            abs(slopes["error"] + 0.5) < near,
-            reason=how,
-        ),
-        row(
-            "Corollary 3.1: training follows its linearisation with the network's own Φ̂_0, up to width^−½",
-            "≤ −0.5",
-            linear,
-            slopes["linear"] < -0.5 + near,
-            reason=f"largest difference of the errors in training over the first error; {how}, or steeper",
-        ),
-        row(
-            "Lemma 2: the first loss stays bounded as width grows (largest of the draws)",
-            "at most R_0, whatever the width",
-            ", ".join(f"{f['width']}: {value:.1f}" for f, value in zip(fitted, start, strict=True)),
-            max(start) < 3 * min(start),
-            reason=f"holds if it differs by less than a factor of 3 from width {SLOPES_FROM} on",
-        ),
-        row(
-            "Lemma 5, remarks on Theorem 2: what Φ̂_0 owes to the support labels vanishes, width^−½ or faster",
-            "≤ −0.5",
-            labels,
-            slopes["labels"] < -0.5 + near,
-            reason=f"‖Φ̂_0(Y') − Φ̂_0(−Y')‖/‖Φ̂_0‖; {how}, or steeper",
-        ),
-    ]
+    what, error = "Lemma 3: Φ̂_0 approaches the analytic Φ of eq. 106, like width^−½", slopes["error"]
+    rows = [row(what, -0.5, round(error, 3), abs(error + 0.5) < near, reason=how)]
+    what = "Corollary 3.1: training follows its linearisation with the network's own Φ̂_0, up to width^−½"
+    said = f"slope {slopes['linear']:.3f}: {shared.listed_by_width(by_width, 'linear', '.2g')}"
+    why = f"largest difference of the errors in training over the first error; {how}, or steeper"
+    rows.append(row(what, "≤ −0.5", said, slopes["linear"] < -0.5 + near, reason=why))
+    what = "Lemma 2: the first loss stays bounded as width grows (largest of the draws)"
+    said = ", ".join(f"{f['width']}: {value:.1f}" for f, value in zip(fitted, start, strict=True))
+    why = f"holds if it differs by less than a factor of 3 from width {SLOPES_FROM} on"
+    rows.append(row(what, "at most R_0, whatever the width", said, max(start) < 3 * min(start), reason=why))
+    what = "Lemma 5, remarks on Theorem 2: what Φ̂_0 owes to the support labels vanishes, width^−½ or faster"
+    said = f"slope {slopes['labels']:.3f}: {shared.listed_by_width(by_width, 'labels', '.3f')}"
+    why = f"‖Φ̂_0(Y') − Φ̂_0(−Y')‖/‖Φ̂_0‖; {how}, or steeper"
+    return [*rows, row(what, "≤ −0.5", said, slopes["labels"] < -0.5 + near, reason=why)]
 
 
 def _figure(by_width: list[dict[str, Any]], constants: Rates) -> Any:

@@ -6,10 +6,8 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from innerloop.choose.architectures.space import cell_space, random_candidate
-from innerloop.choose.scores.sizes import count_parameters
-from innerloop.nets.cells.genotype import PUBLISHED, Genotype, from_table
-from innerloop.nets.cells.network import cell_network
+from innerloop.choose import cell_space, count_parameters, random_candidate
+from innerloop.nets.cells import PUBLISHED, Genotype, cell_network, from_table
 from innerloop.report.plots.cells import cell_picture_data, cell_picture_figure
 from innerloop_studies.papers.metantk.nas import SEEDS, SearchCase, searched
 from innerloop_studies.papers.metantk.table import protocol
@@ -20,10 +18,8 @@ VERSION = 1
 DATA = {"smoke": "glyphs", "cpu": "cifar-fs", "paper": "mini-imagenet"}
 # millions of parameters in Table 1, by data, cells and classes in training
 SIZES = {("mini", 5, 64): 1.77, ("mini", 8, 64): 3.21, ("tiered", 5, 351): 2.22, ("tiered", 8, 351): 4.78}
-CLOSE = 0.01
-"""Relative difference within which a mean of three cells has the size that the paper prints."""
-CHANCE = 4000
-"""Pairs of random cells from which the agreement by chance is taken."""
+CLOSE = 0.01  # relative difference within which a mean of three cells has the size that the paper prints
+CHANCE = 4000  # pairs of random cells from which the agreement by chance is taken
 
 
 def run(scale: str, say: Say) -> Reproduction:

@@ -10,21 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from innerloop.choose.architectures.draws import PictureDraws
+from innerloop.choose import PictureDraws, cell_space, network_size, search
 from innerloop.choose.architectures.measure import read_measurements
-from innerloop.choose.architectures.search import search
-from innerloop.choose.architectures.space import cell_space
-from innerloop.choose.scores.sizes import network_size
-from innerloop.data.arrays import from_arrays
+from innerloop.data import ImageSource, from_arrays, open_source
 from innerloop.data.hashing import file_hash
-from innerloop.data.opening import open_source
-from innerloop.data.source import ImageSource
+from innerloop.experiment import Parts, Recipe, load_recipe, make_recipe
 from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
-from innerloop.experiment.parts import Parts
-from innerloop.experiment.recipe.library import load_recipe
-from innerloop.experiment.recipe.schema import Recipe
-from innerloop.experiment.recipe.settings import make_recipe
 from innerloop.nets.cells.genotype import EDGES, KINDS, Choices, to_table
 from innerloop_studies.papers.training import own_file, plan_for, rescored
 from innerloop_studies.reproduce import torch_version
@@ -181,18 +173,17 @@ def _smoke(case: SearchCase) -> Recipe:
     cells = {"kind": "cells", "settings": {"cells": _cells(case), "channels": CHANNELS["smoke"]}}
     network = {"kind": "conv4", "filters": 2} if case.method == "RFS" else cells
     judged = {"ways": WAYS, "queries": SMOKE_QUERIES, "head": "logistic", "weights": "last"}
-    return make_recipe(
-        {
-            "name": "metantk-nas",
-            "data": {"name": case.data, "standardise": True},
-            "tasks": {"family": "supervised", "minibatch": 8},
-            "model": {**network, "norm": "running"},
-            "inner": {"method": "protonet", "loss": "cross-entropy"},
-            "outer": {"objective": "erm", "steps": 3, "batch": 1, "optimiser": "sgd", "lr": 0.05},
-            "eval": {"episodes": 6, **judged},
-            "run": {"seed": case.seed, "threads": 1},
-        }
-    )
+    sections: dict[str, Any] = {
+        "name": "metantk-nas",
+        "data": {"name": case.data, "standardise": True},
+        "tasks": {"family": "supervised", "minibatch": 8},
+        "model": {**network, "norm": "running"},
+        "inner": {"method": "protonet", "loss": "cross-entropy"},
+        "outer": {"objective": "erm", "steps": 3, "batch": 1, "optimiser": "sgd", "lr": 0.05},
+        "eval": {"episodes": 6, **judged},
+        "run": {"seed": case.seed, "threads": 1},
+    }
+    return make_recipe(sections)
 
 
 def found_cell(
@@ -211,15 +202,12 @@ def found_cell(
     fresh, begun = not keep.exists(), time.process_time()
     result = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
     seconds = time.process_time() - begun
+    seconds = seconds if fresh else sum(each.seconds for each in read_measurements(keep).values())
     best = result.ranked[0]
-    return {
-        "genotype": to_table(best.candidate),
-        "scores": best.scores,
-        "reliability": {} if result.reliability is None else result.reliability.as_dict(),
-        "measured": result.measured,
-        "seconds": seconds if fresh else sum(each.seconds for each in read_measurements(keep).values()),
-        "parameters": network_size(space.build(best.candidate, "transductive"), space.shape).body,
-    }
+    size = network_size(space.build(best.candidate, "transductive"), space.shape)
+    reliability = {} if result.reliability is None else result.reliability.as_dict()
+    found = {"genotype": to_table(best.candidate), "scores": best.scores, "reliability": reliability}
+    return {**found, "measured": result.measured, "seconds": seconds, "parameters": size.body}
 
 
 def pictures(data: str) -> ImageSource:
@@ -240,8 +228,7 @@ def trained(recipe: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]) -
     return {"seconds": seconds, "steps": wanted.outer.steps, "parameters": parameters, "scores": scores}
 
 
-PARTS = "metantk-nas"
-"""The tables and the figure share the searches and trainings that they have in common."""
+PARTS = "metantk-nas"  # the tables and the figure share the searches and trainings that they have in common
 
 
 def carry_out(cases: Sequence[SearchCase], say: Say) -> dict[SearchCase, CaseRun]:

@@ -6,18 +6,15 @@ import torch
 from torch import Tensor
 
 from innerloop.core.types import TaskBatch
-from innerloop.kernels.analytic.networks import mlp_kernel
-from innerloop.kernels.meta.descent import Descent
+from innerloop.kernels import Descent, fit, mlp_kernel, predict_tasks
 from innerloop.kernels.meta.kernel import anil_kernel, maml_kernel, mtl_kernel, stack
-from innerloop.kernels.meta.predict import fit, predict_tasks
-from innerloop.nets.antisymmetric import antisymmetric
-from innerloop.nets.mlp import mlp
+from innerloop.nets import antisymmetric, mlp
 from innerloop.report.plots.panels import line, panels_figure
 from innerloop.theory.kernels import log_slope, spectrum
 from innerloop.training.wide import meta_outputs
 from innerloop_studies.papers.bridge.shared import DIM, bridge_tasks, train_wide, wide_learner
 from innerloop_studies.papers.figures import loglog
-from innerloop_studies.reproduce.rows import Reproduction, Say, row
+from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK, Theorem 2: trained wide networks against kernel predictions"
 VERSION = 1
@@ -34,12 +31,11 @@ NOT_THE_PAPERS = (
     "biases, ‖x‖ = √d, f_0 = 0 by an antisymmetric start, and real steps on both sides"
 )
 """What every row says."""
-SIZES = {
+SIZES = {  # widths, draws of the network, outer steps
     "smoke": ([16, 128], 2, 15),
     "cpu": ([32, 64, 128, 256, 512], 4, 40),
     "paper": ([64, 128, 256, 512, 1024, 2048, 4096], 10, 200),
 }
-"""Widths, draws of the network, outer steps."""
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -48,11 +44,11 @@ def run(scale: str, say: Say) -> Reproduction:
     wide = [float(w) for w in widths]
     train = bridge_tasks(0, "train", TASKS, SHOTS, SHOTS, standard=True)
     test = bridge_tasks(0, "test", TESTS, SHOTS, SHOTS, standard=True)
-    errors: dict[str, list[float]] = {method: [] for method in METHODS}
-    spread: dict[str, list[float]] = {method: [] for method in METHODS}
+    errors, spread = ({method: list[float]() for method in METHODS} for _ in range(2))
     for method in METHODS:
         outer = _outer(method, train, steps)
-        given = train, test, outer, _predicted(method, train, test, outer)
+        made = fit(mlp_kernel(DEPTH), train, method, outer=outer, test=TEST, **METHODS[method])  # type: ignore[arg-type]
+        given = train, test, outer, predict_tasks(made, test.x_query, test.x_support, test.y_support)
         for width in widths:
             off = torch.tensor([_error(method, width, seed, *given) for seed in range(draws)])
             errors[method].append(float(off.mean()))
@@ -60,17 +56,11 @@ def run(scale: str, say: Say) -> Reproduction:
             say(f"{method}, width {width}: off by {errors[method][-1]:.3g} of the prediction's norm")
     slopes = {m: log_slope(wide, errors[m]) for m in METHODS}
     near = 0.15 if len(widths) > 3 else 0.35
-    rows = [
-        row(
-            f"{m}: trained networks approach the kernel's prediction as width grows, like width^−½",
-            -0.5,
-            f"slope {slopes[m]:.2f}: {errors[m][0]:.3f} at width {widths[0]}, {errors[m][-1]:.3f} at "
-            f"{widths[-1]}",
-            abs(slopes[m] + 0.5) < near,
-            reason=f"slope of the relative error on log–log axes, within {near}; {NOT_THE_PAPERS}",
-        )
-        for m in METHODS
-    ]
+    why, rows = f"slope of the relative error on log–log axes, within {near}; {NOT_THE_PAPERS}", list[Row]()
+    for m, (first, *_, last) in errors.items():
+        what = f"{m}: trained networks approach the kernel's prediction as width grows, like width^−½"
+        said = f"slope {slopes[m]:.2f}: {first:.3f} at width {widths[0]}, {last:.3f} at {widths[-1]}"
+        rows.append(row(what, -0.5, said, abs(slopes[m] + 0.5) < near, reason=why))
     lines = [line(m.upper(), wide, errors[m], spread[m]) for m in METHODS]
     lines.append(line("∝ width^−½", wide, [errors["anil"][0] * (wide[0] / w) ** 0.5 for w in wide]))
     one = loglog("width", "‖F_network − F_kernel‖/‖F_kernel‖ on test tasks", lines)
@@ -99,11 +89,6 @@ def _outer(method: str, tasks: TaskBatch, steps: int) -> Descent:
     else:
         phi = maml_kernel(base.ntk, tasks.size, SHOTS, INNER)
     return Descent(steps / float(spectrum(phi)[0]), steps)
-
-
-def _predicted(method: str, train: TaskBatch, test: TaskBatch, outer: Descent) -> Tensor:
-    fitted = fit(mlp_kernel(DEPTH), train, method, outer=outer, test=TEST, **METHODS[method])  # type: ignore[arg-type]
-    return predict_tasks(fitted, test.x_query, test.x_support, test.y_support)
 
 
 def _error(

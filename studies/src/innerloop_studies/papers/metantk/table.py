@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from innerloop.core.statistics import mean_interval, paired_difference
 from innerloop_studies.papers.figures import bars_figure
 from innerloop_studies.papers.metantk import nas
-from innerloop_studies.papers.metantk.nas import CaseRun, SearchCase
 from innerloop_studies.papers.training import mean_by_task
 from innerloop_studies.reproduce.rows import Row, counts_row, row, same_row
 
@@ -51,36 +50,30 @@ class Line(NamedTuple):
         return {**self._asdict(), "accuracy": accuracy}
 
 
-def accuracies(runs: Sequence[CaseRun], shots: str) -> Spread:
+def accuracies(runs: Sequence[nas.CaseRun], shots: str) -> Spread:
     """Over independent runs, in percent."""
     return spread(run.accuracy(shots) for run in runs)
 
 
-def line_of(runs: Sequence[CaseRun], cells: int) -> Line:
+def line_of(runs: Sequence[nas.CaseRun], cells: int) -> Line:
     """A line of the table: parameters, search cost, and accuracies with standard deviations."""
     searches = [run.search for run in runs if run.search is not None]
-    return Line(
-        cells,
-        parameters=fmean(run.training["parameters"] for run in runs),
-        search_minutes=fmean(one["seconds"] for one in searches) / 60 if searches else None,
-        training_minutes=fmean(run.training["seconds"] for run in runs) / 60,
-        runs=len(runs),
-        accuracy={shots: accuracies(runs, shots) for shots in runs[0].shots},
-        genotypes=[run.genotype for run in runs],
-        reliability=[one["reliability"] for one in searches],
-    )
+    parameters, training = (fmean(run.training[key] for run in runs) for key in ("parameters", "seconds"))
+    search = fmean(one["seconds"] for one in searches) / 60 if searches else None
+    accuracy = {shots: accuracies(runs, shots) for shots in runs[0].shots}
+    cell, sure = [run.genotype for run in runs], [one["reliability"] for one in searches]
+    return Line(cells, parameters, search, training / 60, len(runs), accuracy, cell, sure)
 
 
 SEARCH_LIMIT, TRAINING_LIMIT = 600.0, 480.0
 """Seconds of one core that a search and a training may take at ``cpu``."""
 
-FLOOR = {"1": 29.4, "5": 35.8}
-"""Raw pixels' nearest neighbour on CIFAR-FS, in percent, by shots."""
+FLOOR = {"1": 29.4, "5": 35.8}  # raw pixels' nearest neighbour on CIFAR-FS, in percent, by shots
 
-Runs = Mapping[SearchCase, CaseRun]
+Runs = Mapping[nas.SearchCase, nas.CaseRun]
 
 
-def of(runs: Runs, method: str, data: str, cells: int) -> list[CaseRun]:
+def of(runs: Runs, method: str, data: str, cells: int) -> list[nas.CaseRun]:
     """The runs of a method, in the order of seeds."""
     chosen = {case: run for case, run in runs.items() if (case.method, case.data) == (method, data)}
     return [run for case, run in chosen.items() if case.cells == cells or method == "RFS"]
@@ -92,13 +85,13 @@ def tables_of(runs: Runs, methods: Sequence[str]) -> dict[tuple[str, int], dict[
     return {(d, n): {m: line_of(of(runs, m, d, n), n) for m in methods} for d, n in pairs}
 
 
-def compared(shots: str, ours: Sequence[CaseRun], theirs: Sequence[CaseRun]) -> tuple[float, str]:
+def compared(shots: str, ours: Sequence[nas.CaseRun], theirs: Sequence[nas.CaseRun]) -> tuple[float, str]:
     """How many points better the first is on average, and both in words."""
     means = [accuracies(runs, shots) for runs in (ours, theirs)]
     return means[0].mean - means[1].mean, f"{means[0]} against {means[1]}: {difference(ours, theirs, shots)}"
 
 
-def difference(first: Sequence[CaseRun], second: Sequence[CaseRun], shots: str) -> str:
+def difference(first: Sequence[nas.CaseRun], second: Sequence[nas.CaseRun], shots: str) -> str:
     """First minus second in words: over the same test tasks, and over independent runs."""
     both = ([run.training["scores"][shots] for run in runs] for runs in (first, second))
     tasks = paired_difference(*map(mean_by_task, both))

@@ -4,7 +4,6 @@ import itertools
 
 from innerloop.core.errors import UserError
 from innerloop_studies.papers.metantk import nas, table
-from innerloop_studies.papers.metantk.nas import SearchCase
 from innerloop_studies.papers.metantk.table import Line, Runs
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row
 
@@ -21,24 +20,21 @@ PUBLISHED: dict[tuple[str, int], dict[str, tuple[float, float, float]]] = {
         ("tiered-imagenet", 8): ((72.37, 86.43, 4.78), (72.32, 86.48, 3.70), (69.74, 84.41, 12.7)),
     }.items()
 }
-LIKE = ("mini-imagenet", 5)
-"""What a table that the paper does not have is compared with."""
+LIKE = ("mini-imagenet", 5)  # what a table that the paper does not have is compared with
 DATA = {"smoke": ("glyphs",), "cpu": ("cifar-fs",), "paper": ("mini-imagenet", "tiered-imagenet")}
-CLOSE = 1.0
-"""Points within which two accuracies count as comparable."""
-FEWER = 2.5
-"""The paper: 2.5 to 6 times fewer parameters than ResNet-12."""
+CLOSE = 1.0  # points within which two accuracies count as comparable
+FEWER = 2.5  # the paper: 2.5 to 6 times fewer parameters than ResNet-12
 _LARGER = "ResNet-12 has 41 times the parameters of these cells, and gains more from five shots"
 OTHERWISE = {(NETWORK, "5"): _LARGER}
 """What was found at `cpu` where it is not what the paper found, by the other network and shots."""
 
 
-def cases(scale: str) -> list[SearchCase]:
+def cases(scale: str) -> list[nas.SearchCase]:
     """Found cells, MetaNAS' cell and ResNet-12, with every seed; 8 cells at ``paper`` only."""
     stacks = (5, 8) if scale == "paper" else (5,)
     asked = [*itertools.product(stacks, (OURS, CELL)), (5, NETWORK)]
     chosen = itertools.product(DATA[scale], range(nas.SEEDS[scale]), asked)
-    return [SearchCase(scale, data, method, seed, cells) for data, seed, (cells, method) in chosen]
+    return [nas.SearchCase(scale, data, method, seed, cells) for data, seed, (cells, method) in chosen]
 
 
 def run(scale: str, say: Say) -> Reproduction:
@@ -65,7 +61,7 @@ def _at_84_pixels(say: Say) -> list[Row]:
     except UserError as error:
         say(f"84 pixels are skipped: {error}")
         return []
-    (outcome,) = nas.carry_out([SearchCase("smoke", nas.TINY, OURS, 0)], lambda _: None).values()
+    (outcome,) = nas.carry_out([nas.SearchCase("smoke", nas.TINY, OURS, 0)], lambda _: None).values()
     say("84 pixels: searched, trained and judged on Tiny-ImageNet's photographs")
     scores = [score for each in outcome.training["scores"].values() for score in each]
     counted = counts_row([(score, nas.WAYS * nas.SMOKE_QUERIES) for score in scores])
@@ -93,14 +89,12 @@ def _at_least(runs: Runs, scale: str, key: tuple[str, int], shots: str, other: s
     gap, said = table.compared(shots, *(table.of(runs, m, data, cells) for m in (OURS, other)))
     published, place = PUBLISHED.get(key, PUBLISHED[LIKE]), 0 if shots == "1" else 1
     words = "comparable with or better than MetaNAS' cell" if other == CELL else "better than ResNet-12"
-    return row(
-        f"{data}, {cells} cells, {shots}-shot: MetaNTK-NAS is {words}, both trained as RFS does",
-        f"{published[OURS][place] - published[other][place]:+.2f} points",
-        said,
-        gap >= -CLOSE if other == CELL else gap > 0,
-        expected=not (scale == "cpu" and (other, shots) in OTHERWISE),
-        reason=OTHERWISE.get((other, shots), f"comparable: at most {CLOSE:g} point below"),
-    )
+    what = f"{data}, {cells} cells, {shots}-shot: MetaNTK-NAS is {words}, both trained as RFS does"
+    paper = f"{published[OURS][place] - published[other][place]:+.2f} points"
+    holds = gap >= -CLOSE if other == CELL else gap > 0
+    expected = scale != "cpu" or (other, shots) not in OTHERWISE
+    why = OTHERWISE.get((other, shots), f"comparable: at most {CLOSE:g} point below")
+    return row(what, paper, said, holds, expected=expected, reason=why)
 
 
 def _smaller(where: str, lines: dict[str, Line], published: dict[str, tuple[float, float, float]]) -> Row:

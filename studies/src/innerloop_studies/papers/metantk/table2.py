@@ -3,8 +3,6 @@
 import itertools
 
 from innerloop_studies.papers.metantk import nas, table
-from innerloop_studies.papers.metantk.nas import SEARCHES, SEEDS, SearchCase
-from innerloop_studies.papers.metantk.table import Line, Runs
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, row
 
 TITLE = "MetaNTK-NAS, Table 2: cells found by MetaNTK, NTK, linear regions, chance, and size"
@@ -29,17 +27,17 @@ OTHERWISE: dict[tuple[str, str, str], str] = {
 """What was found at `cpu` where it is not what the paper found: there MetaNTK is above TE-NAS alone."""
 
 
-def cases(scale: str) -> list[SearchCase]:
+def cases(scale: str) -> list[nas.SearchCase]:
     """Every method with every seed; 8 cells at ``paper`` only."""
     stacks = (5, 8) if scale == "paper" else (5,)
-    chosen = itertools.product(stacks, SEARCHES, range(SEEDS[scale]))
-    return [SearchCase(scale, DATA[scale], method, seed, cells) for cells, method, seed in chosen]
+    chosen = itertools.product(stacks, nas.SEARCHES, range(nas.SEEDS[scale]))
+    return [nas.SearchCase(scale, DATA[scale], method, seed, cells) for cells, method, seed in chosen]
 
 
 def run(scale: str, say: Say) -> Reproduction:
     """At ``smoke`` on the embedded glyphs, at ``cpu`` on CIFAR-FS; finished parts are kept."""
     runs, data = nas.carry_out(cases(scale), say), DATA[scale]
-    tables = {cells: lines for (_, cells), lines in table.tables_of(runs, [*SEARCHES]).items()}
+    tables = {cells: lines for (_, cells), lines in table.tables_of(runs, [*nas.SEARCHES]).items()}
     title = f"5-way accuracy on test classes, {data}"
     drawn = {n: table.figure_of(lines, f"{title}, {n} cells") for n, lines in tables.items()}
     figures = {f"metantk-table2-{n}-cells": figure for n, figure in drawn.items()}
@@ -48,7 +46,7 @@ def run(scale: str, say: Say) -> Reproduction:
     return Reproduction(rows, figures, kept, table.protocol(scale))
 
 
-def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Row]:
+def _rows(runs: table.Runs, tables: dict[int, dict[str, table.Line]], scale: str) -> list[Row]:
     rows = []
     for cells, lines in tables.items():
         for shots in next(iter(runs.values())).shots:
@@ -61,7 +59,7 @@ def _rows(runs: Runs, tables: dict[int, dict[str, Line]], scale: str) -> list[Ro
     return [*rows, table.within_limits(runs)] if scale == "cpu" else rows
 
 
-def _better(runs: Runs, scale: str, cells: int, shots: str, first: str, second: str) -> Row:
+def _better(runs: table.Runs, scale: str, cells: int, shots: str, first: str, second: str) -> Row:
     """Whether one search's cells are better on average than another's."""
     gap, said = table.compared(shots, *(table.of(runs, m, DATA[scale], cells) for m in (first, second)))
     published, key, known = PUBLISHED[cells, shots], (first, second, shots), second in PUBLISHED[cells, shots]

@@ -17,7 +17,7 @@ Names = Annotated[
     list[str],
     typer.Argument(
         metavar="ls | headlines | all | NAME…",
-        help="`ls` lists the names, `headlines` the papers' claims; several, `all`, or patterns: 'adaptlr-*'.",
+        help="`ls` lists the names; several, `all`, or patterns: 'adaptlr-*'; `headlines`: what came of it.",
     ),
 ]
 Scale = Annotated[
@@ -180,10 +180,12 @@ def _render_headlines(result: Result) -> None:
     from innerloop_studies.recorded.claims import PAPERS
 
     for paper, title in PAPERS.items():
-        some = [one for one in result["headlines"] if one["name"].startswith(f"{paper}-")]
-        write_part(
-            title, [f"{one['verdict'].upper()}: {one['says']}. {' '.join(one['why'])}" for one in some]
-        )
+        told = []
+        for one in result["headlines"]:
+            if one["name"].startswith(f"{paper}-"):
+                claim = f"{one['verdict'].upper()}: {one['says']} ({one['where']})."
+                told.append(" ".join([claim, *one["why"]]))
+        write_part(title, told)
     if result["out_of_date"]:
         stale = f"{', '.join(result['out_of_date'])} (`innerloop reproduce {HEADLINES} --run`)"
         write_part("Recorded by another version", [stale])

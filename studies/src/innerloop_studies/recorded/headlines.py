@@ -30,6 +30,8 @@ from innerloop_studies.recorded.claims import CLAIMS, PAPERS, Bars, Claim, Evide
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold here"
 UNDECIDED, UNTESTED = "cannot be decided with this budget", "not tested yet"
 IMAGES = Path("docs") / "images"
+SETTINGS = {"in the paper's setting": False, "in a smaller or other one": True}
+SHOWN = 2  # statements that a sentence names
 Row = Mapping[str, Any]
 
 
@@ -40,12 +42,6 @@ class Tested(NamedTuple):
     rows: Sequence[Row]
     seconds: float
     short_of: str | None
-
-    def sentence(self) -> str:
-        """How many of them hold, and where."""
-        held = f"{sum(row['holds'] for row in self.rows)} of {len(self.rows)} deciding statements hold"
-        where = "but not in the paper's setting" if self.short_of else "in the paper's setting"
-        return f"`{self.study}` ({duration(self.seconds)}): {held}, {where}."
 
 
 class Headline(NamedTuple):
@@ -72,10 +68,20 @@ class Headline(NamedTuple):
 
     def sentences(self) -> list[str]:
         """What decides the claim, and what would."""
-        missing = "; ".join(self.would_decide())
-        rest = "the rest" if self.verdict == IN_PART else "it"
-        told = [one.sentence() for one in self.tested]
-        return [*told, f"What would decide {rest}: {missing}."] if missing else told
+        told = []
+        for where, elsewhere in SETTINGS.items():
+            some = [one for one in self.tested if (one.short_of is not None) == elsewhere]
+            rows = [row for one in some for row in one.rows]
+            if rows:
+                held, took = sum(row["holds"] for row in rows), {one.study: one.seconds for one in some}
+                names = ", ".join(f"`{name}` ({duration(seconds)})" for name, seconds in took.items())
+                told.append(f"{held} of {len(rows)} deciding statements hold {where}: {names}.")
+            failing = [] if elsewhere else [f"“{row['what']}”" for row in rows if not row["holds"]]
+            if failing:
+                more = f" and {len(failing) - SHOWN} more" if len(failing) > SHOWN else ""
+                told.append(f"Not: {', '.join(failing[:SHOWN])}{more}.")
+        missing, what = self.would_decide(), "the rest" if self.verdict == IN_PART else "it"
+        return [*told, f"What would decide {what}: {'; '.join(missing)}."] if missing else told
 
 
 def check_clone() -> None:

@@ -52,6 +52,10 @@ class Claim(NamedTuple):
 
 WIDE = "networks as wide as the theorem wants them, trained to the end"
 LARGE = "ResNet-12 trained for GPU hours, on mini- and tiered-ImageNet"
+NOT_WORSE = (
+    *(f"better than {gbml}" for gbml in ("MAML", "R2D2", "MetaOptNet")),
+    "comparable with MetaOptNet",
+)
 CELLS = "cells of 1.8 to 4.8 million parameters trained for 60 to 100 epochs, on mini- and tiered-ImageNet"
 ASSUMED = "standard parametrisation, biases and ‖x‖ ≤ 1 (eq. 16, Assumption 1)"
 CLAIMS = (
@@ -94,9 +98,7 @@ CLAIMS = (
         "With proper implementation MTL is competitive with the best GBML on few-shot benchmarks",
         "abstract; Table 3",
         [
-            Evidence(
-                "bridge-table3", ["*: MTL is * MetaOptNet", "*: MTL is * R2D2", "*: MTL is * MAML"], LARGE
-            ),
+            Evidence("bridge-table3", [f"*: MTL is {than}" for than in NOT_WORSE], LARGE),
             Evidence("bridge-table4", ["MTL's accuracy is within a point*"], LARGE),
         ],
         Bars(
@@ -110,10 +112,10 @@ CLAIMS = (
     Claim(
         "bridge-cost",
         "First-order MTL is an order of magnitude faster than GBML on large data such as mini-ImageNet",
-        "abstract; Table 4, Figure 2",
+        "abstract; §5.2, Table 4",
         [
+            Evidence("bridge-table3", ["*: MTL comes within a point of MetaOptNet's * before any*"], LARGE),
             Evidence("bridge-table4", ["MTL's share of the time is a tenth or less"], LARGE),
-            Evidence("bridge-fig2", ["the fastest run of MTL that matches MetaOptNet*"], LARGE),
         ],
         Bars(
             "Time of MTL to come within a point of MetaOptNet's best validation",

@@ -30,7 +30,7 @@ from innerloop_studies.recorded.claims import CLAIMS, PAPERS, Bars, Claim, Evide
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold here"
 UNDECIDED, UNTESTED = "cannot be decided with this budget", "not tested yet"
 IMAGES = Path("docs") / "images"
-SETTINGS = {"in the paper's setting": False, "in a smaller or other one": True}
+SETTINGS = {"in the paper's setting": False, "in a smaller or other setting": True}
 SHOWN = 2  # statements that a sentence names
 Row = Mapping[str, Any]
 

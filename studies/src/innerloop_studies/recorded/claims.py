@@ -65,7 +65,7 @@ CLAIMS = (
         "abstract; §4.2, eqs. 10 to 13",
         [Evidence("bridge-objectives", ["§4.2: *"])],
         Bars(
-            "Gradients of eqs. 10 and 11 against that of eq. 13, which the paper calls equal",
+            "Gradients of eqs. 10 and 11 against that of eq. 13",
             "bridge-objectives",
             ["§4.2: plugging*"],
             ["α = 0.01", "α = 0.1", "α = 1", "α = 10"],
@@ -163,7 +163,7 @@ CLAIMS = (
             ),
         ],
         Bars(
-            "Accuracy of the cells that were found, 5-way 5-shot, ± deviation over searches",
+            "Found cells, 5-way 5-shot, ± deviation over searches",
             "metantk-table2",
             ["*: accuracies*"],
             number=r"(?P<name>[\w-]+) [\d.]+ ± [\d.]+ % / (?P<value>[\d.]+) ± (?P<half>[\d.]+) %",
@@ -206,7 +206,7 @@ CLAIMS = (
             Evidence("landscape-proposition1", ["Corollary 2, eq. 12: *"]),
         ],
         Bars(
-            "The gain of MAML with scattered (a, b) and with packed (c, d) hard tasks",
+            "The gain of MAML, hard tasks scattered (a, b) and packed (c, d)",
             "landscape-fig3",
             ["*: ratio of the excess risks"],
             unit="excess risk of NAL over that of MAML",
@@ -243,7 +243,7 @@ CLAIMS = (
             Evidence("landscape-hard-share", ["*: gain on hard test tasks*"], "training to the end"),
         ],
         Bars(
-            "Omniglot, 5-way 1-shot within an unseen hard alphabet: MAML above NAL",
+            "MAML above NAL on Omniglot, within an unseen hard alphabet",
             "landscape-table1",
             ["*: MAML above NAL-* on test hard tasks, points"],
             ["SGD, published rates", "Adam"],

@@ -1,6 +1,7 @@
 """Verdicts on the papers' claims follow from what is recorded."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from innerloop_studies import recorded
 from innerloop_studies.recorded import claims, commands, headlines
 from innerloop_studies.recorded.claims import CLAIMS, PAPERS, Bars, Claim, Evidence
 from innerloop_studies.reproduce import REPRODUCTIONS
+from support.places import ROOT
 
 SMALLER = Evidence("adaptlr-fig1", ["b*"], "more steps")
 CLAIM = Claim("adaptlr-x", "It is so", "abstract", [Evidence("adaptlr-fig1", ["a*"]), SMALLER])
@@ -58,7 +60,7 @@ def test_a_claim_is_decided_by_statements_that_are_recorded_or_says_what_it_need
 @pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim.bars], ids=lambda claim: claim.name)
 def test_a_figure_shows_the_numbers_that_are_recorded(claim):
     """Draw them with: python -m innerloop_studies.recorded write."""
-    drawn = (recorded.ROOT / headlines.figure_of(claim)).read_text(encoding="utf-8")
+    drawn = (ROOT / headlines.figure_of(claim)).read_text(encoding="utf-8")
     groups = headlines.groups_of(claim.bars)
     assert groups
     for group in groups.values():
@@ -139,9 +141,18 @@ def test_the_command_prints_every_claim_under_its_paper(capsys):
     out = capsys.readouterr().out
     words = " ".join(out.split())
     for one in headlines.headlines():
-        assert f"{one.verdict.upper()}: {one.claim.says} (" in words
+        assert f"[{one.verdict}] {one.claim.says} ({one.claim.where})." in words
     assert all(title in out for title in PAPERS.values())
     assert max(map(len, out.splitlines())) <= 94
+
+
+def test_a_study_that_is_not_recorded_has_its_command_in_place_of_the_verdict(empty, capsys):
+    shutil.copytree(ROOT / "results" / "reproductions", empty / "results" / "reproductions")
+    (empty / "results" / "reproductions" / "adaptlr-fig9.json").unlink()
+    assert command.main(["reproduce", "headlines"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "[not recorded: innerloop reproduce adaptlr-fig9 --scale cpu] A principled estimate" in words
+    assert words.count("[not recorded") == 1
 
 
 def test_the_json_has_verdicts_and_the_statements_behind_them(capsys):

@@ -183,7 +183,7 @@ def _render_headlines(result: Result) -> None:
         told = []
         for one in result["headlines"]:
             if one["name"].startswith(f"{paper}-"):
-                claim = f"{one['verdict'].upper()}: {one['says']} ({one['where']})."
+                claim = f"[{one['verdict']}] {one['says']} ({one['where']})."
                 told.append(" ".join([claim, *one["why"]]))
         write_part(title, told)
     if result["out_of_date"]:

@@ -26,11 +26,12 @@ def empty(tmp_path, monkeypatch):
     return tmp_path
 
 
-def record(name="adaptlr-fig1", **holds):
+def record(name="adaptlr-fig1", protocol="100 steps", **holds):
     rows = [
         {"what": what, "paper": 1, "ours": "2.5 ± 0.5, 3.0", "holds": held} for what, held in holds.items()
     ]
-    recorded.keep("reproductions", name, {"rows": rows, "seconds": 60.0, "earlier": [None, 60.0]})
+    about = {"seconds": 60.0, "earlier": [None, 60.0], "protocol": {"training": protocol}}
+    recorded.keep("reproductions", name, {**about, "rows": rows})
 
 
 def test_every_paper_has_three_or_four_claims_and_a_name_for_each():
@@ -48,7 +49,7 @@ def test_a_claim_is_decided_by_statements_that_are_recorded_or_says_what_it_need
     for one in claim.evidence:
         assert one.study in REPRODUCTIONS
         assert headlines.deciding(one, recorded.required("reproductions", one.study))
-        assert one.short_of is None or one.short_of
+        assert one.short_of or not one.published
     decided = headlines.judge(claim)
     assert decided.verdict in (
         *(headlines.HOLDS, headlines.IN_PART, headlines.FAILS, headlines.UNDECIDED, headlines.UNTESTED),
@@ -95,8 +96,12 @@ def test_a_verdict_follows_from_statements_and_their_settings(statements, verdic
 def test_a_study_that_is_recorded_anew_changes_the_verdict_by_itself():
     record(a1=True, a2=True, b=True, c=False)
     assert headlines.judge(CLAIM).verdict == "holds in part"
-    fair = CLAIM._replace(evidence=[CLAIM.evidence[0], SMALLER._replace(short_of=None)])
-    assert headlines.judge(fair).verdict == "holds"
+    at_length = CLAIM._replace(evidence=[CLAIM.evidence[0], SMALLER._replace(published=["900 steps"])])
+    assert headlines.judge(at_length).verdict == "holds in part"
+    record(protocol="900 steps", a1=True, a2=True, b=True, c=False)
+    assert headlines.judge(at_length).verdict == "holds"
+    record(protocol="900 steps", a1=False, a2=False, b=False, c=True)
+    assert headlines.judge(at_length).would_decide() == []
     record(a1=False, a2=False, b=False, c=True)
     found = headlines.judge(CLAIM)
     assert found.verdict == "does not hold here"

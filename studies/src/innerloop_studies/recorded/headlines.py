@@ -6,6 +6,7 @@ them as Markdown. Nothing here imports torch.
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -105,12 +106,19 @@ def judge(claim: Claim) -> Headline:
     for one in claim.evidence:
         content = known[one.study]
         if content is not None:
-            tested.append(Tested(one.study, deciding(one, content), seconds_of(content), one.short_of))
+            rows, seconds = deciding(one, content), seconds_of(content)
+            tested.append(Tested(one.study, rows, seconds, lacking(one, content)))
     missing = " ".join(name for name, content in known.items() if content is None)
     if missing:
         return Headline(claim, f"not recorded: innerloop reproduce {missing} --scale cpu", tested)
-    pairs = [(row["holds"], one.short_of is None) for one in tested for row in one.rows]
+    pairs = [(row["holds"], each.short_of is None) for each in tested for row in each.rows]
     return Headline(claim, verdict(pairs), tested)
+
+
+def lacking(one: Evidence, content: Row) -> str | None:
+    """What the recorded setting lacks of the paper's, if anything."""
+    said = json.dumps(content["protocol"], ensure_ascii=False)
+    return None if one.published and all(words in said for words in one.published) else one.short_of
 
 
 def deciding(one: Evidence | Bars, content: Row) -> list[Row]:

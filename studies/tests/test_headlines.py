@@ -228,7 +228,7 @@ def test_a_section_of_the_page_has_verdict_statements_and_figure(monkeypatch):
     assert picture == "![A \\| title](images/headlines-adaptlr-x.svg)"
     assert table.splitlines()[2:] == [
         "| `adaptlr-fig1` | a | 1 | 2.5 ± 0.5, 3.0 | yes |",
-        "|  | b | 1 | 2.5 ± 0.5, 3.0 | **no** |",
+        "| `adaptlr-fig1` | b | 1 | 2.5 ± 0.5, 3.0 | **no** |",
     ]
     assert headlines.verdicts().splitlines()[2:] == ["| AdaptLR | It is so | **holds in part** |"]
     assert claims.PAPERS["adaptlr"].startswith("AdaptLR: ")

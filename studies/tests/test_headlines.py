@@ -165,9 +165,9 @@ def test_the_json_has_verdicts_and_the_statements_behind_them(capsys):
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [one["name"] for one in result["headlines"]] == [claim.name for claim in CLAIMS]
     first = result["headlines"][0]
-    assert set(first) == {*("name", "says", "where", "verdict", "why", "tested", "would_decide", "figure")}
-    assert set(first["tested"][0]) == {"study", "rows", "seconds", "short_of"}
-    assert first["tested"][0]["rows"][0]["what"].startswith("§4.2")
+    assert set(first) == {*("name", "says", "where", "verdict", "why", "findings", "would_decide", "figure")}
+    assert set(first["findings"][0]) == {"study", "rows", "seconds", "short_of"}
+    assert first["findings"][0]["rows"][0]["what"].startswith("§4.2")
 
 
 @pytest.mark.usefixtures("empty")

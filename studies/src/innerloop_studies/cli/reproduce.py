@@ -67,7 +67,7 @@ def reproduce(
     \b
     JSON: name, scale, rows (what, paper, ours, holds, ok, reason), figure, figures, protocol, seconds, run.
     Of several: scale, reproductions (name, status, reason and the above), statements, hold, as_recorded,
-    failed, report, seconds, run. Of headlines: headlines (name, says, where, verdict, why, tested,
+    failed, report, seconds, run. Of headlines: headlines (name, says, where, verdict, why, findings,
     would_decide, figure), out_of_date, failed.
     """
 

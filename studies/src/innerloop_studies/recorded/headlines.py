@@ -36,7 +36,7 @@ SHOWN = 2  # statements that a sentence names
 Row = Mapping[str, Any]
 
 
-class Tested(NamedTuple):
+class Finding(NamedTuple):
     """The statements of one study that decide a claim, what the study took, and what its setting lacks."""
 
     study: str
@@ -50,19 +50,19 @@ class Headline(NamedTuple):
 
     claim: Claim
     verdict: str
-    tested: Sequence[Tested]
+    findings: Sequence[Finding]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``innerloop reproduce headlines``."""
-        tested = [{**one._asdict(), "rows": [dict(row) for row in one.rows]} for one in self.tested]
+        findings = [{**one._asdict(), "rows": [dict(row) for row in one.rows]} for one in self.findings]
         about = {key: getattr(self.claim, key) for key in ("name", "says", "where")}
-        why = {"why": self.sentences(), "tested": tested, "would_decide": self.would_decide()}
+        why = {"why": self.sentences(), "findings": findings, "would_decide": self.would_decide()}
         return {**about, "verdict": self.verdict, **why, "figure": figure_of(self.claim)}
 
     def would_decide(self) -> list[str]:
         """What is missing, each once, with the studies that miss it."""
         missing: dict[str, list[str]] = {self.claim.needs: []} if self.claim.needs else {}
-        for one in self.tested:
+        for one in self.findings:
             if one.short_of:
                 missing.setdefault(one.short_of, []).append(f"`{one.study}`")
         return [f"{words} ({', '.join(some)})" if some else words for words, some in missing.items()]
@@ -71,7 +71,7 @@ class Headline(NamedTuple):
         """What decides the claim, and what would."""
         told = []
         for where, elsewhere in SETTINGS.items():
-            some = [one for one in self.tested if (one.short_of is not None) == elsewhere]
+            some = [one for one in self.findings if (one.short_of is not None) == elsewhere]
             rows = [row for one in some for row in one.rows]
             if rows:
                 held, took = sum(row["holds"] for row in rows), {one.study: one.seconds for one in some}
@@ -102,17 +102,17 @@ def headlines() -> list[Headline]:
 def judge(claim: Claim) -> Headline:
     """The verdict on a claim, if all studies that decide it are recorded."""
     known = {one.study: read("reproductions", one.study) for one in claim.evidence}
-    tested = []
+    findings = []
     for one in claim.evidence:
         content = known[one.study]
         if content is not None:
             rows, seconds = deciding(one, content), seconds_of(content)
-            tested.append(Tested(one.study, rows, seconds, lacking(one, content)))
+            findings.append(Finding(one.study, rows, seconds, lacking(one, content)))
     missing = " ".join(name for name, content in known.items() if content is None)
     if missing:
-        return Headline(claim, f"not recorded: innerloop reproduce {missing} --scale cpu", tested)
-    pairs = [(row["holds"], each.short_of is None) for each in tested for row in each.rows]
-    return Headline(claim, verdict(pairs), tested)
+        return Headline(claim, f"not recorded: innerloop reproduce {missing} --scale cpu", findings)
+    pairs = [(row["holds"], each.short_of is None) for each in findings for row in each.rows]
+    return Headline(claim, verdict(pairs), findings)
 
 
 def lacking(one: Evidence, content: Row) -> str | None:
@@ -190,7 +190,7 @@ def section(one: Headline) -> str:
     ]
     if claim.bars and picture:
         parts.append(f"![{cell(claim.bars.title)}](images/{Path(picture).name})")
-    parts.append(statements((each.study, each.rows) for each in one.tested))
+    parts.append(statements((each.study, each.rows) for each in one.findings))
     return "\n\n".join(filter(None, parts))
 
 

@@ -8,14 +8,16 @@ from typing import Annotated
 import typer
 
 from innerloop.cli.options import Json
-from innerloop.cli.output import Result, carry_out, say, table, typed_argv, write
+from innerloop.cli.output import Result, carry_out, say, table, typed_argv, write, write_part
+from innerloop.core.errors import UserError
 from innerloop_studies.reproduce import REPRODUCTIONS, SCALES, check
 
 CRASHED, NOT_RUN, NOT_AS_RECORDED = 1, 2, 3
 Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="ls | all | NAME…", help="`ls` lists the names; several, `all`, or patterns: 'adaptlr-*'."
+        metavar="ls | headlines | all | NAME…",
+        help="`ls` lists the names; several, `all`, or patterns: 'adaptlr-*'; `headlines`: what came of it.",
     ),
 ]
 Scale = Annotated[
@@ -27,14 +29,21 @@ Cluster = Annotated[
         "--cluster", metavar="ADDRESS", help="Parts go to this Dask cluster: tcp://host:8786, or slurm."
     ),
 ]
+Run = Annotated[
+    bool, typer.Option("--run", help="With headlines: first run at cpu what is not recorded or out of date.")
+]
+HEADLINES = "headlines"
 
 
-def reproduce(names: Names, scale: Scale = "smoke", cluster: Cluster = None, json: Json = False) -> None:
-    r"""Redo one table or figure of the papers, several of them, or all.
+def reproduce(
+    names: Names, scale: Scale = "smoke", cluster: Cluster = None, run: Run = False, json: Json = False
+) -> None:
+    r"""Redo one table or figure of the papers, several of them, or all; `headlines` says what came of it.
 
     \b
     Examples:
       innerloop reproduce ls
+      innerloop reproduce headlines
       innerloop reproduce landscape-fig1
       innerloop reproduce bridge-fig1 --scale cpu --json
       innerloop reproduce all --scale smoke
@@ -49,13 +58,17 @@ def reproduce(names: Names, scale: Scale = "smoke", cluster: Cluster = None, jso
     after an interruption the same command goes on. Exit code 1 or 2 then means that every row is as
     recorded, but that one reproduction crashed or could not run.
 
+    `headlines` has what the four abstracts claim, each with a verdict from the statements that the repository
+    has recorded at cpu. `--run` first runs the studies behind them that are missing or of another version.
+
     Long ones have parts, which are computed two at a time, or on a cluster. Finished parts are kept under
     runs/reproduce-parts and not computed again.
 
     \b
     JSON: name, scale, rows (what, paper, ours, holds, ok, reason), figure, figures, protocol, seconds, run.
     Of several: scale, reproductions (name, status, reason and the above), statements, hold, as_recorded,
-    failed, report, seconds, run.
+    failed, report, seconds, run. Of headlines: headlines (name, says, where, verdict, why, findings,
+    would_decide, figure), out_of_date, failed.
     """
 
     def work() -> Result:
@@ -63,6 +76,10 @@ def reproduce(names: Names, scale: Scale = "smoke", cluster: Cluster = None, jso
         if names == ["ls"]:
             named = [{"name": key, "redoes": text} for key, text in REPRODUCTIONS.items()]
             return {"names": named, "scales": list(SCALES)}
+        if names == [HEADLINES]:
+            return _headlines(run)
+        if run:
+            raise UserError("`--run` is for `innerloop reproduce headlines`; studies run without it.")
         from innerloop_studies.reproduce import parts, runs
 
         parts.CLUSTER.set(cluster)
@@ -73,6 +90,19 @@ def reproduce(names: Names, scale: Scale = "smoke", cluster: Cluster = None, jso
     code = _exit_code(carry_out(json, work, _render))
     if code:
         raise typer.Exit(code)
+
+
+def _headlines(run: bool) -> Result:
+    """Verdicts on the papers' claims, from what is recorded, and what of that another version found."""
+    from innerloop_studies.recorded import commands, headlines
+
+    headlines.check_clone()
+    names = headlines.studies()
+    failed = commands.run(names, say) if run else 0
+    states = {one.name: commands.state_of(one) for one in commands.chosen(names)}
+    stale = [name for name, state in states.items() if state not in ("up to date", "missing")]
+    found = [one.as_dict() for one in headlines.headlines()]
+    return {"headlines": found, "out_of_date": stale, "failed": failed}
 
 
 def _several(words: list[str], scale: str) -> Result:
@@ -104,6 +134,10 @@ def _render(result: Result) -> None:
     if "names" in result:
         rows = [(row["name"], row["redoes"]) for row in result["names"]]
         table(f"innerloop reproduce NAME --scale {'|'.join(result['scales'])}", ("name", "redoes"), rows)
+        write(f"innerloop reproduce {HEADLINES}: what the papers' abstracts claim, and what came of it")
+        return
+    if "headlines" in result:
+        _render_headlines(result)
         return
     if "reproductions" in result:
         _render_several(result)
@@ -140,6 +174,21 @@ def _render_several(result: Result) -> None:
         write(remark)
     write(f"{result['hold']} of {total} statements hold, {result['as_recorded']} of {total} are as recorded")
     write(f"page: {result['report']}")
+
+
+def _render_headlines(result: Result) -> None:
+    from innerloop_studies.recorded.claims import PAPERS
+
+    for paper, title in PAPERS.items():
+        told = []
+        for one in result["headlines"]:
+            if one["name"].startswith(f"{paper}-"):
+                claim = f"[{one['verdict']}] {one['says']} ({one['where']})."
+                told.append(" ".join([claim, *one["why"]]))
+        write_part(title, told)
+    if result["out_of_date"]:
+        stale = f"{', '.join(result['out_of_date'])} (`innerloop reproduce {HEADLINES} --run`)"
+        write_part("Recorded by another version", [stale])
 
 
 def _yes(value: bool) -> str:

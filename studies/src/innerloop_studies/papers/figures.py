@@ -91,12 +91,16 @@ def _dots(panel: Axes, plane: Plane) -> None:
 
 
 def bars_figure(
-    groups: Mapping[str, Mapping[str, tuple[float, float]]], title: str, columns: int | None = None
+    groups: Mapping[str, Mapping[str, tuple[float, float]]],
+    title: str,
+    unit: str = "%",
+    columns: int | None = None,
+    width: float = 3.5,
 ) -> Figure:
     """Draws one panel per group: a horizontal bar per method with its interval and its number."""
     height = 0.55 + 0.34 * max(len(group) for group in groups.values())
     columns = columns or len(groups)
-    figure, axes = side_by_side(len(groups), columns, 3.5, height)
+    figure, axes = side_by_side(len(groups), columns, width, height)
     whiskers: dict[str, Any] = {"ecolor": INK, "elinewidth": 1, "capsize": 2}
     for i, (place, (name, rows)) in enumerate(zip(axes, groups.items(), strict=True)):
         place.grid(visible=False)
@@ -107,11 +111,14 @@ def bars_figure(
         at = range(len(names))
         place.barh(at, values, xerr=errors, height=0.68, color=inks, error_kw=whiskers)
         for y, (value, error) in enumerate(zip(values, errors, strict=True)):
-            edge = (value + error, y)
-            place.annotate(f"  {value:.1f}", edge, va="center", color=INK, fontsize=TEXT - 1)
+            edge = (max(value, 0) + error, y)
+            place.annotate(f"  {value:.3g}", edge, va="center", color=INK, fontsize=TEXT - 1)
         place.set_yticks(at, names if i % columns == 0 else [""] * len(names), fontsize=TEXT, color=INK)
-        place.set_xlim(0, 113)
-        label(place, x="accuracy, %", y=name)
+        if unit == "%":
+            place.set_xlim(0, 113)
+        else:
+            place.margins(x=0.15)
+        label(place, x=f"accuracy, {unit}" if unit == "%" else unit, y=name)
     figure.suptitle(title, color=INK, fontsize=TEXT + 0.5, x=0.01, ha="left")
     return figure
 

@@ -6,8 +6,8 @@ file from what a command has written, ``run`` runs those whose file is missing o
 
     <!-- results: rows adaptlr-* -->  …  <!-- end -->
 
-The first word names a function of ``published``, ``reproductions`` or ``scores``, the others are its
-arguments.
+The first word names a function of ``headlines``, ``published``, ``reproductions`` or ``scores``, the others
+are its arguments. ``write`` also draws the figures of ``headlines``.
 """
 
 import json
@@ -21,6 +21,7 @@ from innerloop.core.files import write_json_atomic
 
 ROOT = Path(__file__).parents[4]
 RESULTS = ROOT / "results"
+HUGE = re.compile(r"\d{13,}(\.\d+)?")  # numbers of something that diverged, written out
 MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -65,6 +66,37 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
+def seconds_of(known: Mapping[str, Any]) -> float:
+    """Seconds of a run and of the attempts before it whose end is known."""
+    return float(known["seconds"]) + sum(seconds for seconds in known["earlier"] if seconds)
+
+
+def cell(value: object) -> str:
+    """A value of a row as text of a table, with signs of Markdown as they are."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(cell, value))
+    if value is None:
+        return "–"
+    text = HUGE.sub(lambda match: f"{float(match[0]):.1e}", str(value))
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
+def statements(studies: Iterable[tuple[str, Iterable[Mapping[str, Any]]]]) -> str:
+    """Rows of reproductions, each under the name of its study; nothing if there are none."""
+    lines: list[Sequence[str]] = []
+    for name, rows in studies:
+        first = f"`{name}`"
+        for row in rows:
+            verdict = "yes" if row["holds"] else "**no**"
+            lines.append((first, cell(row["what"]), cell(row["paper"]), cell(row["ours"]), verdict))
+            first = ""
+    return table(("name", "statement", "paper", "here", "holds"), lines) if lines else ""
+
+
 def interval(value: Mapping[str, Any], scale: float = 1.0, digits: int = 1) -> str:
     """A mean with its interval of 95 %, or with its deviation where that is what was kept."""
     around = value["ci95"] if "ci95" in value else value["deviation"]
@@ -78,20 +110,27 @@ def pages() -> list[Path]:
 
 def filled(text: str) -> str:
     """A page with what its marks ask for: a block where the mark ends its line, else words within a line."""
-    from innerloop_studies.recorded import published, reproductions, scores  # these import this module
+    from innerloop_studies.recorded import headlines, published, reproductions, scores
 
     def fill(match: re.Match[str]) -> str:
         name, *words = shlex.split(match[2])
-        made = {**vars(reproductions), **vars(scores), **vars(published)}[name](*words)
+        known = {**vars(headlines), **vars(published), **vars(reproductions), **vars(scores)}
+        made = known[name](*words)
         return f"{match[1]}\n\n{made}\n\n{match[5]}" if match[3] else f"{match[1]}{made}{match[5]}"
 
     return MARK.sub(fill, text)
 
 
 def write() -> list[Path]:
-    """Fills all pages; returns those that changed."""
-    before = {page: page.read_text(encoding="utf-8") for page in pages()}
-    changed = {page: after for page, text in before.items() if (after := filled(text)) != text}
-    for page, after in changed.items():
-        page.write_text(after, encoding="utf-8")
+    """Fills all pages and draws the figures of the headlines; returns the files that changed."""
+    from innerloop_studies.recorded.headlines import figures
+
+    after = {page: filled(page.read_text(encoding="utf-8")) for page in pages()} | figures()
+    changed = {
+        file: text
+        for file, text in after.items()
+        if not file.is_file() or file.read_text(encoding="utf-8") != text
+    }
+    for file, text in changed.items():
+        file.write_text(text, encoding="utf-8")
     return list(changed)

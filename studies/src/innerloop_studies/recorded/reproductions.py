@@ -1,7 +1,6 @@
 """Tables of reproductions: rows, all of them at a glance, what they took, accuracies beside the published."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,12 +8,19 @@ from typing import Any
 from innerloop_studies.papers.bridge import table3
 from innerloop_studies.papers.landscape import images, table1, table2
 from innerloop_studies.papers.metantk import table2 as metantk_table2
-from innerloop_studies.recorded import duration, interval, read, required, table
+from innerloop_studies.recorded import (
+    cell,
+    duration,
+    interval,
+    read,
+    required,
+    seconds_of,
+    statements,
+    table,
+)
 from innerloop_studies.recorded.commands import SCALE
 from innerloop_studies.reproduce import REPRODUCTIONS
 from innerloop_studies.reproduce.runs import select
-
-HUGE = re.compile(r"\d{13,}(\.\d+)?")  # numbers of something that diverged, written out
 
 
 def recorded(names: Iterable[str] = REPRODUCTIONS) -> dict[str, dict[str, Any]]:
@@ -24,15 +30,8 @@ def recorded(names: Iterable[str] = REPRODUCTIONS) -> dict[str, dict[str, Any]]:
 
 def rows(*words: str) -> str:
     """What was found, statement by statement, of the reproductions that are recorded."""
-    lines: list[Sequence[str]] = []
-    for name, known in recorded(select(words)).items():
-        first = f"`{name}`"
-        for row in known["rows"]:
-            verdict = "yes" if row["holds"] else "**no**"
-            lines.append((first, cell(row["what"]), cell(row["paper"]), cell(row["ours"]), verdict))
-            first = ""
-    head = ("name", "statement", "paper", "here", "holds")
-    return table(head, lines) if lines else "Nothing of this is recorded yet."
+    known = recorded(select(words)).items()
+    return statements((name, one["rows"]) for name, one in known) or "Nothing of this is recorded yet."
 
 
 def found(name: str, statement: str) -> str:
@@ -55,11 +54,6 @@ def overview() -> str:
             counted = (f"{sum(holds)} of {len(holds)}", duration(seconds_of(known)), known["ended"][:10])
         lines.append((f"`{name}`", cell(redoes), *counted))
     return table(("name", "redoes", "statements that hold", "took", "finished"), lines)
-
-
-def seconds_of(known: dict[str, Any]) -> float:
-    """Seconds of a run and of the attempts before it whose end is known."""
-    return float(known["seconds"]) + sum(seconds for seconds in known["earlier"] if seconds)
 
 
 def cost() -> str:
@@ -97,20 +91,6 @@ def machines(files: Iterable[dict[str, Any]]) -> str:
 def listed(words: Iterable[str]) -> str:
     """Words with commas, and names of reproductions as code."""
     return ", ".join(f"`{word}`" if word in REPRODUCTIONS else word for word in words)
-
-
-def cell(value: object) -> str:
-    """A value of a row as text of a table, with signs of Markdown as they are."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        return ", ".join(map(cell, value))
-    if value is None:
-        return "–"
-    text = HUGE.sub(lambda match: f"{float(match[0]):.1e}", str(value))
-    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 def protocols() -> str:
@@ -196,7 +176,7 @@ def methods() -> str:
     """``bridge-table3``: every method on every data set."""
     data, columns = data_of("bridge-table3"), table3.PUBLISHED
     lines = []
-    for name in dict.fromkeys(name for cell in data.values() for name in cell):
+    for name in dict.fromkeys(name for each in data.values() for name in each):
         lines.append([name])
         for (where, shots), theirs in columns.items():
             mine = data[f"{where} {shots}"].get(name)
@@ -245,8 +225,8 @@ def race_line(one: dict[str, Any], methods: Sequence[str], errors: bool) -> Sequ
     called = "more than chance" if one["decided"] else "perhaps chance"
     line = [one["problem"], one["chosen"], called, lost]
     for method in methods:
-        cell = race_score(one["long"][method], errors) if method in one["long"] else ""
-        line.append(f"**{cell}**" if method == one["best"] else cell)
+        score = race_score(one["long"][method], errors) if method in one["long"] else ""
+        line.append(f"**{score}**" if method == one["best"] else score)
     return line
 
 

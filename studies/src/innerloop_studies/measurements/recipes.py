@@ -1,4 +1,4 @@
-"""How long shipped recipes take: what ``innerloop ls`` shows, in ``src/innerloop/recipes/minutes.json``.
+"""How long shipped recipes take: what ``innerloop ls`` shows, in ``minutes.json`` beside the recipes.
 
     python -m innerloop_studies.measurements.recipes [NAME ...]
 
@@ -24,7 +24,7 @@ from innerloop_studies.bench.worker import cpu_name
 
 FILE = Path(library.__file__).parent / MINUTES
 ALIKE = {"tiered-imagenet": "mini-imagenet", "cub": "mini-imagenet"}
-"""Pictures of the same size, where these cannot be had."""
+"""Pictures of the same size, in place of data that are not available."""
 
 
 def minutes_of(name: str, dataset: str) -> float:

@@ -23,6 +23,7 @@ def main() -> int:
 
 
 def _carry_out() -> int:
+    """Carries out what was typed."""
     parser = argparse.ArgumentParser(prog="python -m innerloop_studies.recorded", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser(

@@ -123,7 +123,7 @@ def state_of(command: Command) -> str:
     content = read(command.kind, command.name)
     if content is None:
         return "missing"
-    before, after = content["made_by"] or {}, command.made_by
+    before, after = content.get("made_by") or {}, command.made_by
     changed = [f"{key} {before.get(key)} → {after[key]}" for key in after if before.get(key) != after[key]]
     return f"out of date ({', '.join(changed)})" if changed else "up to date"
 

@@ -12,6 +12,7 @@ import pytest
 
 from innerloop.choose.advice import RACES, SEARCH
 from innerloop.choose.estimates import GAIN, GROUPS
+from innerloop.core.errors import UserError
 from innerloop_studies import recorded
 from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.measurements import sureness as measure_sureness
@@ -101,6 +102,24 @@ def test_every_recorded_reproduction_is_on_the_page_and_none_of_them_is_typed_as
         assert not re.search(rf"^\| `{file.stem}`", typed, re.MULTILINE), file.stem
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"rows": [', "is not valid JSON"),
+        ('{"name": "adaptlr-fig1", "ended": ""}', "lacks 'rows'"),
+        ('{"name": "adaptlr-fig1", "rows": [{"what": "a"}]}', "lacks 'holds'"),
+    ],
+)
+def test_a_page_is_not_filled_from_a_file_that_is_damaged_or_of_another_format(empty, content, said):
+    file = recorded.path_of("reproductions", "adaptlr-fig1")
+    file.parent.mkdir(parents=True)
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        recorded.filled("<!-- results: rows adaptlr-fig1 -->old<!-- end -->")
+    assert said in str(caught.value)
+    assert "make results" in str(caught.value)
+
+
 def finished(folder, name="adaptlr-fig1", scale="cpu", **changes):
     run = folder / f"reproduce-{name}" / "20260101-000000-s0"
     run.mkdir(parents=True)
@@ -139,20 +158,20 @@ def test_a_run_that_is_adopted_becomes_a_table(empty):
     assert reproductions.rows("adaptlr-fig*").splitlines()[2:] == [
         "| `adaptlr-fig1` | \\|a\\*\\| | 1 | 2, 3 | **no** |"
     ]
-    with pytest.raises(SystemExit, match="interrupted"):
+    with pytest.raises(UserError, match="interrupted"):
         commands.adopt(before)
 
 
 @pytest.mark.parametrize("changes", [{"scale": "smoke"}, {"status": "running"}, {"kind": "train"}])
 def test_only_finished_reproductions_at_cpu_are_adopted(empty, changes):
-    with pytest.raises(SystemExit):
+    with pytest.raises(UserError):
         commands.adopt(finished(empty, **changes))
     assert not (empty / "results").exists()
 
 
 def test_an_older_run_does_not_replace_a_later_one(empty):
     commands.adopt(finished(empty / "new", ended="2026-01-03T00:00:00+00:00"))
-    with pytest.raises(SystemExit, match="later run"):
+    with pytest.raises(UserError, match="later run"):
         commands.adopt(finished(empty / "old"))
 
 
@@ -196,6 +215,23 @@ def test_the_status_names_kinds_in_words(monkeypatch, capsys):
     assert kinds == {"reproduction", "benchmark", "evaluation", "prediction", "measurement", "printed"}
 
 
+def test_mistakes_are_a_sentence_and_exit_code_2(empty, monkeypatch, capsys):
+    commands.adopt(finished(empty, made_by={**commands.chosen(["adaptlr-fig1"])[0].made_by, "version": 0}))
+    page = empty / "page.md"
+    page.write_text("<!-- results: found adaptlr-fig1 nothing -->old<!-- end -->", encoding="utf-8")
+    monkeypatch.setattr(recorded, "pages", lambda: [page])
+    status = importlib.import_module("innerloop_studies.recorded.__main__")
+    monkeypatch.setattr(sys, "argv", ["recorded", "write"])
+    assert status.main() == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("warning: adaptlr-fig1 is out of date (version 0 → ")
+    assert told[1:] == ["error: 0 statements of adaptlr-fig1 are 'nothing'; there must be one."]
+    assert "old" in page.read_text(encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["recorded", "adopt", str(empty / "nothing.json")])
+    assert status.main() == 2
+    assert capsys.readouterr().err == f"error: there is no {empty / 'nothing.json'}.\n"
+
+
 def test_a_command_that_fails_is_told_and_does_not_stop_the_others(empty, monkeypatch):
     monkeypatch.setattr(commands, "state_of", lambda command: "missing")
     monkeypatch.setattr(
@@ -204,7 +240,7 @@ def test_a_command_that_fails_is_told_and_does_not_stop_the_others(empty, monkey
     said = []
     assert commands.run(["landscape-fig[12]"], said.append) == 1
     assert said[1::2] == ["[1/2] landscape-fig1: no data", "[2/2] landscape-fig2: recorded"]
-    with pytest.raises(SystemExit, match="nothing is called"):
+    with pytest.raises(UserError, match="nothing is called"):
         commands.chosen(["landscape-fig0"])
 
 
@@ -236,12 +272,12 @@ def test_a_benchmark_becomes_a_table_and_words(empty):
     assert scores.machine("heads").startswith(
         "Z80, 1 core, torch 2.13.0; sgemm in GFLOP/s by threads: 90 on 1;"
     )
-    with pytest.raises(SystemExit, match="2 cases"):
+    with pytest.raises(UserError, match="2 cases"):
         scores.ratio("heads", "*")
-    with pytest.raises(SystemExit, match="missing"):
+    with pytest.raises(UserError, match="missing"):
         scores.cases("qp")
     printed.write_text('{"error": "interrupted", "exit_code": 130}', encoding="utf-8")
-    with pytest.raises(SystemExit, match="no result"):
+    with pytest.raises(UserError, match="no result"):
         commands.adopt(printed)
 
 
@@ -274,7 +310,7 @@ def test_a_sweep_becomes_a_table_and_a_score(empty):
     rates = [judged | {"mean": mean, "protocol": {"inner_lr": 1 / mean}} for mean in (1, 2)]
     recorded.keep("evaluations", "sine-anil-rates", {"runs": rates})
     assert scores.by_rate("sine-anil-rates") == "0.5: 2.00 ± 0.50; **1: 1.00 ± 0.50**"
-    with pytest.raises(SystemExit, match="nothing is called"):
+    with pytest.raises(UserError, match="nothing is called"):
         commands.adopt_evaluation("sine", {"run": "run0"}, empty)
 
 
@@ -314,7 +350,7 @@ def test_the_course_baselines_and_comparisons_of_a_training_become_words(empty):
 
 def test_photographs_are_written_once_and_asked_for_where_they_are_missing(tmp_path, monkeypatch):
     monkeypatch.delenv("INNERLOOP_TEST_DATA", raising=False)
-    with pytest.raises(SystemExit, match="set INNERLOOP_TEST_DATA"):
+    with pytest.raises(UserError, match="set INNERLOOP_TEST_DATA"):
         commands.write_photographs(tmp_path / "photos")
     labels = np.repeat(np.arange(4), 3)
     data = {"jpeg": np.arange(24, dtype=np.uint8), "offsets": 2 * np.arange(13), "labels": labels}
@@ -337,7 +373,7 @@ def test_photographs_are_written_once_and_asked_for_where_they_are_missing(tmp_p
 def test_a_measurement_of_sureness_becomes_a_table(empty, monkeypatch):
     (few,), (many,) = commands.chosen(["sureness"]), commands.chosen(["sureness-many-queries"])
     monkeypatch.delenv(commands.DATA, raising=False)
-    with pytest.raises(SystemExit, match="INNERLOOP_TEST_DATA"):
+    with pytest.raises(UserError, match="INNERLOOP_TEST_DATA"):
         commands.carry_out(few)
     row = {name: {"mean": 0.5, "ci95": 0.01} for name in measure_sureness.HEADING}
     row["inside"] = {"mean": 0.9, "ci95": 0.04}
@@ -520,7 +556,7 @@ def test_a_further_judgement_that_fails_is_not_kept(monkeypatch):
     ended = subprocess.CompletedProcess([], 2, stdout='{"error": "gone"}')
     monkeypatch.setattr(commands, "run_words", lambda *words: ended)
     assert commands.further_evaluations("sine-maml", "run") == {}
-    with pytest.raises(SystemExit, match="eval run model"):
+    with pytest.raises(UserError, match="eval run model"):
         commands.further_evaluations("omniglot-maml", "run")
     ended.returncode = 0
     assert commands.further_evaluations("omniglot-maml", "run") == {"support": {"error": "gone"}}

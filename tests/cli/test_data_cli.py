@@ -47,7 +47,7 @@ def test_ls(capfd: Capture, tmp_path: Path) -> None:
     assert rows["glyphs"]["here"]
     assert rows["omniglot"]["checksums"]["images_background.zip"].startswith("md5 68d2efa1")
     assert rows["cub"]["checksums"]["CUB_200_2011.tgz"] == "unknown"  # none is invented
-    assert rows["mini-imagenet"]["content_sha256"] == "unknown"
+    assert rows["tiered-imagenet"]["content_sha256"] == "unknown"
     assert result["folder"] == str(tmp_path / "data")
     assert main(["data", "ls"]) == 0
     assert "Omniglot" in capfd.readouterr().out

@@ -5,16 +5,28 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from innerloop.core.errors import UserError
-from support.data_files import adopted, encoded, old_pickle, picture, squashed, write_tar, write_zip
+from innerloop.data.get import adopt, check, get
+from support.data_files import adopted, encoded, old_pickle, picture, small, squashed, write_tar, write_zip
 from support.places import DATA
 
 SYNSETS = ("n01443537", "n01629819", "n01641577", "n01644900")
+
+
+def picture_folder(photographs: dict[str, list[bytes]], root: Path) -> Path:
+    """A folder for each class in train/ and val/, whose parts are not those of the published split."""
+    for c, name in enumerate(SYNSETS):
+        folder = root / ("train" if c < 3 else "val") / name
+        folder.mkdir(parents=True)
+        for i, data in enumerate(photographs[name]):
+            (folder / f"{name}{i:08d}.jpg").write_bytes(data)
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +92,46 @@ def test_mini_imagenet_lists_and_pictures(
     (folder / source.files(3)).unlink()
     with pytest.raises(UserError, match="holds 19 pictures of 4 classes, and mini-imagenet has 20"):
         adopted("mini-imagenet", SYNSETS, 20, given, tmp_path / "other")
+
+
+def test_a_folder_that_is_incomplete_is_refused_with_the_class_and_the_fix(
+    photographs: dict[str, list[bytes]], tmp_path: Path
+) -> None:
+    folder = picture_folder(photographs, tmp_path / "mini")
+    entry, listed = small("mini-imagenet", SYNSETS, 20)
+    entry = entry._replace(per_class=5)
+    for i in range(2):
+        (folder / "val" / SYNSETS[3] / f"{SYNSETS[3]}{i:08d}.jpg").unlink()
+    with pytest.raises(UserError) as caught:
+        adopt(entry, listed, [folder], tmp_path / "store")
+    assert str(caught.value) == (
+        "mini holds 3 pictures of class 'n01644900', and mini-imagenet has 5 of each class: it is incomplete "
+        "or something else; give a whole copy with --from."
+    )
+    shutil.rmtree(folder / "val" / SYNSETS[3])
+    with pytest.raises(
+        UserError, match="no pictures of 1 of the 4 classes, such as n01644900: give the folder"
+    ):
+        adopt(entry, listed, [folder], tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_pixels_of_one_known_copy_are_recognised_and_others_described(
+    photographs: dict[str, list[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody publishes the pictures of mini-ImageNet: the hash is that of one copy among others."""
+    monkeypatch.setenv("INNERLOOP_DATA", str(tmp_path / "data"))
+    folder = picture_folder(photographs, tmp_path / "mini")
+    entry, listed = small("mini-imagenet", SYNSETS, 20)
+    monkeypatch.setattr("innerloop.data.get.class_list", lambda name: listed)
+    monkeypatch.setattr("innerloop.data.get.catalogue", lambda: {"mini-imagenet": entry})
+    other = get("mini-imagenet", [folder]).stored
+    assert (other.status, other.content_known) == ("another copy", False)
+    assert check("mini-imagenet") == other
+    entry = entry._replace(content_sha256=other.content_sha256)  # what the catalogue is read as from here on
+    known = get("mini-imagenet", [folder], again=True).stored
+    assert (known.status, known.content_known) == ("known copy", True)
+    assert check("mini-imagenet") == known
 
 
 def test_mini_imagenet_with_a_broken_picture(photographs: dict[str, list[bytes]], tmp_path: Path) -> None:

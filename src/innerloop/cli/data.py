@@ -209,6 +209,9 @@ _STATUS = {
     "as published": "the publisher's own archive, by its checksum and by its pixels",
     "repacked": "not the publisher's own bytes, but the right pictures",
     "unconfirmed": "the counts are right; no checksum of the pixels is known to compare with",
+    "known copy": "the pixels of the copy that the catalogue knows",
+    "another copy": "the counts are right; the pixels are not those of the copy that the catalogue knows: "
+    "perhaps they were resized or packed in another way, and accuracies may differ a little",
     "your own": "nothing to compare with",
     "embedded": "drawn by innerloop itself",
 }

@@ -47,6 +47,11 @@ class CatalogueEntry(NamedTuple):
     class_list: str
     split: str | None
 
+    @property
+    def content_published(self) -> bool:
+        """Whether there is one right hash; where no archive is published, it is that of one copy."""
+        return self.content_sha256 != UNKNOWN and bool(self.archives)
+
 
 class ClassList(NamedTuple):
     """Class names in catalogue order, their groups, and the published splits by name."""

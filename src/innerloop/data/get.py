@@ -80,7 +80,7 @@ def adopt(
     def verify(content: str, decoded: str | None) -> Index:
         """Refuses pixels that are not those of the catalogue; gives what the index says of their origin."""
         check_content(entry, content, decoded, where(archives))
-        return {"status": status(entry, given)}
+        return {"status": status(entry, given, content)}
 
     facts = {"name": entry.store, "licence": entry.licence, "publisher": entry.publisher, "origin": given}
     return build_store(folder, layout, facts, verify, progress, replace=True)
@@ -101,7 +101,7 @@ def check(name: str) -> LocalDataset:
             f"{name} has changed on disk (its pixels hash to {digest[:12]}…, not to "
             f"{index['content_sha256'][:12]}…): `innerloop data get {name} --again` rebuilds it."
         )
-    if entry is not None and entry.content_sha256 not in (UNKNOWN, digest):
+    if entry is not None and entry.content_published and entry.content_sha256 != digest:
         raise UserError(
             f"{name} is whole but not what the catalogue says: "
             f"`innerloop data get {name} --again` rebuilds it."
@@ -118,7 +118,7 @@ def summary(name: str, index: Index, folder: Path) -> LocalDataset:
         images=index["images"],
         shape=index["shape"],
         content_sha256=index["content_sha256"],
-        content_known=entry is not None and entry.content_sha256 != UNKNOWN,
+        content_known=entry is not None and entry.content_sha256 == index["content_sha256"],
         status=index.get("status", OWN),
         origin=index.get("origin", []),
         licence=entry.licence if entry else "not known to innerloop",
@@ -225,6 +225,8 @@ def download(url: str, target: Path, alternative: str, progress: Progress) -> No
 AS_PUBLISHED: Final = "as published"
 REPACKED: Final = "repacked"
 UNCONFIRMED: Final = "unconfirmed"
+KNOWN_COPY: Final = "known copy"
+OTHER_COPY: Final = "another copy"
 
 
 def origin(archive: Archive, entry: CatalogueEntry) -> Origin:
@@ -246,27 +248,33 @@ def origin(archive: Archive, entry: CatalogueEntry) -> Origin:
     }
 
 
-def status(entry: CatalogueEntry, given: Sequence[Origin]) -> str:
+def status(entry: CatalogueEntry, given: Sequence[Origin], content: str) -> str:
     """How sure we are: the publisher's own bytes, the right content in other bytes, or only the counts."""
     if given and all(record.get("published") for record in given):
         return AS_PUBLISHED
-    return UNCONFIRMED if entry.content_sha256 == UNKNOWN else REPACKED
+    if entry.content_sha256 == UNKNOWN:
+        return UNCONFIRMED
+    if entry.content_published:
+        return REPACKED
+    return KNOWN_COPY if entry.content_sha256 == content else OTHER_COPY
 
 
 def check_counts(entry: CatalogueEntry, layout: Layout, given: str) -> None:
     """Refuse the wrong numbers of classes or pictures."""
     classes, images = len(layout.class_names), sum(layout.counts)
-    if (classes, images) != (entry.classes, entry.images):
-        raise UserError(
-            f"{given} holds {images:,} pictures of {classes} classes, and {entry.name} has {entry.images:,} "
-            f"of {entry.classes}: it is incomplete or something else."
-        )
     wrong = [c for c, count in enumerate(layout.counts) if entry.per_class not in (None, count)]
     if wrong:
-        raise UserError(
-            f"{given} has {layout.counts[wrong[0]]} pictures of class '{layout.class_names[wrong[0]]}', and "
-            f"{entry.name} has {entry.per_class}: it is not the published dataset."
-        )
+        many = f" (and {len(wrong) - 1} other classes)" if len(wrong) > 1 else ""
+        what = f"{layout.counts[wrong[0]]} pictures of class '{layout.class_names[wrong[0]]}'{many}"
+        right = f"{entry.per_class} of each class"
+    elif (classes, images) != (entry.classes, entry.images):
+        what, right = f"{images:,} pictures of {classes} classes", f"{entry.images:,} of {entry.classes}"
+    else:
+        return
+    raise UserError(
+        f"{given} holds {what}, and {entry.name} has {right}: it is incomplete or something else; give a "
+        "whole copy with --from."
+    )
 
 
 def check_content(entry: CatalogueEntry, content: str, decoded: str | None, given: str) -> None:
@@ -276,7 +284,7 @@ def check_content(entry: CatalogueEntry, content: str, decoded: str | None, give
             f"{given} was refused: its pictures are not {entry.name}'s (sha256 over the decoded pixels is "
             f"{decoded[:12]}…, and should be {str(entry.decoded_sha256)[:12]}…)."
         )
-    if entry.content_sha256 in (UNKNOWN, content):
+    if not entry.content_published or entry.content_sha256 == content:
         return
     if decoded is not None and decoded == entry.decoded_sha256:
         raise UserError(

@@ -63,7 +63,7 @@ class DatasetSummary(NamedTuple):
         name: what the user types.
         classes: how many.
         images: how many.
-        content_sha256: over all pixels, or "unknown"; None for the embedded one.
+        content_sha256: over all pixels, or "unknown", as the catalogue has it; None for the embedded one.
         here: whether it is on this machine.
         status: how sure it is that it is the published one.
         title: what people call it.

@@ -1,4 +1,4 @@
-"""How long shipped recipes take: what ``innerloop ls`` shows, in ``src/innerloop/recipes/minutes.json``.
+"""How long shipped recipes take: what ``innerloop ls`` shows, in ``minutes.json`` beside the recipes.
 
     python -m innerloop_studies.measurements.recipes [NAME ...]
 
@@ -21,7 +21,7 @@ from innerloop_studies.bench.worker import cpu_name
 
 FILE = Path(library.__file__).parent / library.MINUTES
 ALIKE = {"tiered-imagenet": "mini-imagenet", "cub": "mini-imagenet"}
-"""Pictures of the same size, where these cannot be had."""
+"""Pictures of the same size, in place of data that are not available."""
 
 
 def main(names: list[str]) -> None:

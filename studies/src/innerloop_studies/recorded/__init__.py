@@ -10,14 +10,14 @@ The first word names a function of ``headlines``, ``published``, ``reproductions
 are its arguments. ``write`` also draws the figures of ``headlines``.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from innerloop.core.files import write_json_atomic
+from innerloop.core.errors import UserError
+from innerloop.core.files import DamagedFileError, read_object, write_json_atomic
 
 ROOT = Path(__file__).parents[4]
 RESULTS = ROOT / "results"
@@ -28,14 +28,17 @@ MARK = re.compile(r"(<!-- results: ([^\n]+?) -->)(\n?)(.*?)(<!-- end -->)", re.D
 def read(kind: str, name: str) -> dict[str, Any] | None:
     """What is recorded of a reproduction, benchmark or evaluation; None if there is no file."""
     file = path_of(kind, name)
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    try:
+        return read_object(file) if file.is_file() else None
+    except DamagedFileError as error:
+        raise UserError(f"{error}; delete it, and `make results ONLY={name}` runs it again.") from None
 
 
 def required(kind: str, name: str) -> dict[str, Any]:
     """What is recorded, for a table that cannot do without it."""
     content = read(kind, name)
     if content is None:
-        raise SystemExit(f"results/{kind}/{name}.json is missing: run or adopt {name} first.")
+        raise UserError(f"results/{kind}/{name}.json is missing: run or adopt {name} first.")
     return content
 
 
@@ -115,7 +118,13 @@ def filled(text: str) -> str:
     def fill(match: re.Match[str]) -> str:
         name, *words = shlex.split(match[2])
         known = {**vars(headlines), **vars(published), **vars(reproductions), **vars(scores)}
-        made = known[name](*words)
+        try:
+            made = known[name](*words)
+        except KeyError as error:
+            raise UserError(
+                f"'{match[2]}' cannot be filled, because a file of results/ lacks {error}: it is of another "
+                "version, and `make results ONLY=NAME` runs it again."
+            ) from error
         return f"{match[1]}\n\n{made}\n\n{match[5]}" if match[3] else f"{match[1]}{made}{match[5]}"
 
     return MARK.sub(fill, text)

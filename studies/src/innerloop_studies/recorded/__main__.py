@@ -5,12 +5,23 @@ import sys
 from pathlib import Path
 
 from innerloop.cli.output import write as say
+from innerloop.core.errors import UserError
+from innerloop.core.stderr import tell
 from innerloop_studies.recorded import ROOT, write
 from innerloop_studies.recorded.commands import adopt, commands, run, state_of
 
 
 def main() -> int:
-    """Carries out one of them."""
+    """Carries out one of them; returns its exit code."""
+    try:
+        return _carry_out()
+    except UserError as error:
+        tell(f"error: {error}")
+        return 2
+
+
+def _carry_out() -> int:
+    """Carries out what was typed."""
     parser = argparse.ArgumentParser(prog="python -m innerloop_studies.recorded", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     adopts = "keep what a run of `innerloop reproduce` found, or a bench printed"
@@ -31,6 +42,9 @@ def main() -> int:
         for one in commands():
             say(f"{one.kind.removesuffix('s'):14} {one.name:24} {state_of(one)}")
     else:
+        for one in commands():
+            if (state := state_of(one)) not in ("missing", "up to date"):
+                tell(f"warning: {one.name} is {state}: `make results ONLY={one.name}` runs it again")
         for page in write():
             say(f"{page.relative_to(ROOT)} follows")
     return 0

@@ -137,7 +137,7 @@ def chosen(patterns: Sequence[str]) -> list[Command]:
     for pattern in patterns:
         if not any(fnmatchcase(one.name, pattern) for one in every):
             listing = "`python -m innerloop_studies.recorded status` lists names"
-            raise SystemExit(f"nothing is called '{pattern}'; {listing}.")
+            raise UserError(f"nothing is called '{pattern}'; {listing}.")
     return [one for one in every if not patterns or any(fnmatchcase(one.name, p) for p in patterns)]
 
 
@@ -146,7 +146,7 @@ def state_of(command: Command) -> str:
     content = read(command.kind, command.name)
     if content is None:
         return "missing"
-    before, after = content["made_by"] or {}, command.made_by
+    before, after = content.get("made_by") or {}, command.made_by
     changed = [f"{key} {before.get(key)} → {after[key]}" for key in after if before.get(key) != after[key]]
     return f"out of date ({', '.join(changed)})" if changed else "up to date"
 
@@ -161,7 +161,7 @@ def run(patterns: Sequence[str], say: Callable[[str], None]) -> int:
         say(f"[{i}/{len(waiting)}] {one.line} ({state})")
         try:
             problem = carry_out(one)
-        except SystemExit as refused:  # it could not begin, or what it found could not be kept
+        except UserError as refused:  # it could not begin, or what it found could not be kept
             problem = str(refused)
         failed += problem is not None
         say(f"[{i}/{len(waiting)}] {one.name}: {problem or 'recorded'}")
@@ -200,7 +200,7 @@ def run_words(*words: str) -> subprocess.CompletedProcess[str]:
     """Runs what is typed, at the root."""
     folder = os.environ.get(DATA)
     if f"${DATA}" in words and not folder:
-        raise SystemExit(f"set {DATA} to the folder of pictures that {words[2]} names")
+        raise UserError(f"set {DATA} to the folder of pictures that {words[2]} names")
     program, *rest = (folder or "" if word == f"${DATA}" else word for word in words)
     called = [sys.executable, *(["-m", "innerloop"] if program == "innerloop" else []), *rest]
     return subprocess.run(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -213,7 +213,7 @@ def further_evaluations(name: str, run: str | None) -> dict[str, dict[str, Any]]
         words = [str(run) if word == "RUN" else word for word in line.split()]
         ended = run_words(*words, "--json")
         if ended.returncode:
-            raise SystemExit(f"{' '.join(words)} ended with code {ended.returncode}.")
+            raise UserError(f"{' '.join(words)} ended with code {ended.returncode}.")
         judged[key] = json.loads(ended.stdout)
     return judged
 
@@ -224,7 +224,7 @@ def write_photographs(folder: Path, classes: int = CLASSES, each: int = EACH) ->
     if folder.is_dir():
         return
     if not archive.is_file():
-        raise SystemExit(f"photographs are taken from {REAL}: set {DATA} to its folder.")
+        raise UserError(f"photographs are taken from {REAL}: set {DATA} to its folder.")
     begun = folder.with_name(f"{folder.name}.part")  # a folder that is there is whole
     for label, number, data in photographs(archive, classes, each):
         file = begun / f"class{label:03d}" / f"{number:03d}.jpg"
@@ -277,7 +277,9 @@ def adopt(path: Path, evaluation: str | None = None) -> Path:
     """Keeps a finished run of ``innerloop reproduce``, or a file that the version of now has printed."""
     if path.is_dir():
         return adopt_run(path)
-    result = json.loads(path.read_text(encoding="utf-8"))
+    if not path.exists():
+        raise UserError(f"there is no {path}.")
+    result = read_object(path)
     if evaluation is not None:
         return adopt_evaluation(evaluation, result, path.resolve().parent)
     ended = datetime.fromtimestamp(path.stat().st_mtime).astimezone().isoformat(timespec="seconds")
@@ -288,14 +290,14 @@ def adopt_run(run: Path) -> Path:
     """Keeps what a finished ``innerloop reproduce NAME --scale cpu`` has found."""
     manifest = read_manifest(run)
     if manifest.get("kind") != "reproduce" or manifest["status"] != "finished":
-        raise SystemExit(f"{run} is no finished reproduction: it is {manifest['status']}.")
+        raise UserError(f"{run} is no finished reproduction: it is {manifest['status']}.")
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     name = result["name"]
     if result["scale"] != SCALE or name not in REPRODUCTIONS:
-        raise SystemExit(f"{run} is {name} at {result['scale']}; the documentation shows those at {SCALE}.")
+        raise UserError(f"{run} is {name} at {result['scale']}; the documentation shows those at {SCALE}.")
     newest = read("reproductions", name)
     if newest and newest["ended"] > manifest["ended"]:
-        raise SystemExit(f"{path_of('reproductions', name)} is of a later run than {run}.")
+        raise UserError(f"{path_of('reproductions', name)} is of a later run than {run}.")
     content = {key: result[key] for key in ("name", "redoes", "scale", "rows", "protocol", "seconds")}
     here = run.resolve()  # seconds of the runs before, whose parts it may have used again
     others = [one for one in sorted(here.parent.iterdir()) if one.is_dir() and one.name < here.name]
@@ -312,7 +314,7 @@ def adopt_run(run: Path) -> Path:
 def adopt_benchmark(result: dict[str, Any], ended: str | None = None) -> Path:
     """Keeps what ``innerloop bench NAME --json`` has printed."""
     if "cases" not in result or "machine" not in result:
-        raise SystemExit(f"this is no result of a benchmark: {str(result)[:80]}")
+        raise UserError(f"this is no result of a benchmark: {str(result)[:80]}")
     name = result["name"]
     content = {key: short(value) for key, value in result.items() if key != "figure"}
     made = {"version": BENCHMARKS[name].version, "torch": result["machine"]["torch"]}
@@ -342,7 +344,7 @@ def adopt_evaluation(
     """Keeps what the runs of a command reached on their test tasks."""
     known = LINES["evaluations"]
     if name not in known:
-        raise SystemExit(f"nothing is called '{name}': it is one of {', '.join(known)}.")
+        raise UserError(f"nothing is called '{name}': it is one of {', '.join(known)}.")
     runs = [first_evaluation(folder / run, timed) for run in result.get("runs") or [result["run"]]]
     versions = runs[0]["versions"]
     content = {"name": name, "command": known[name], "runs": runs, "machine": runs[0]["machine"]}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from innerloop.core.errors import UserError
 from innerloop_studies.papers.bridge import table3
 from innerloop_studies.papers.landscape import images, table1, table2
 from innerloop_studies.papers.metantk import table2 as metantk_table2
@@ -39,7 +40,7 @@ def found(name: str, statement: str) -> str:
     known = read("reproductions", name) or {"rows": ()}
     fitting = [row["ours"] for row in known["rows"] if fnmatchcase(row["what"], statement)]
     if len(fitting) != 1:
-        raise SystemExit(f"{len(fitting)} statements of {name} are '{statement}'; there must be one.")
+        raise UserError(f"{len(fitting)} statements of {name} are '{statement}'; there must be one.")
     return cell(fitting[0])
 
 

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from math import comb
 from typing import Any
 
+from innerloop.core.errors import UserError
 from innerloop.core.statistics import mean_interval
 from innerloop_studies.measurements import proximal as measure_proximal
 from innerloop_studies.measurements import sureness as measure_sureness
@@ -78,7 +79,7 @@ def one_case(name: str, case: str, peer: str) -> dict[str, Any]:
     titled = [one for one in required("benchmarks", name)["cases"] if fnmatchcase(one["case"], case)]
     fitting = [one for one in titled if fnmatchcase(str(one.get("peer")), peer)]
     if len(fitting) != 1:
-        raise SystemExit(f"{len(fitting)} cases of {name} are '{case}' against '{peer}'; there must be one.")
+        raise UserError(f"{len(fitting)} cases of {name} are '{case}' against '{peer}'; there must be one.")
     return dict(fitting[0])
 
 

@@ -158,7 +158,7 @@ def protocol(scale: str) -> dict[str, Any]:
     """What a reader needs to judge the numbers."""
     data = {
         "smoke": "embedded glyphs; Tiny-ImageNet's photographs at 84 pixels where there are any",
-        "cpu": "CIFAR-FS, made of CIFAR-100, 32×32: mini- and tiered-ImageNet's pictures cannot be had here",
+        "cpu": "CIFAR-FS, made of CIFAR-100, 32×32, in place of mini- and tiered-ImageNet",
         "paper": "mini-ImageNet and tiered-ImageNet, 84×84",
     }
     pruned = ", ".join(f"{name}={value}" for name, value in nas.PRUNED[scale].items()) or "as published"

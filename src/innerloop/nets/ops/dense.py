@@ -115,7 +115,7 @@ def descend(
     targets = (y[:, None] == torch.arange(sizes[-1])).to(x) if labels else y
     how: How = (list(sizes), descent.steps, descent.through, labels, descent.lr, scale, slope)
     flat = torch.cat([value.flatten() for value in params.values()])
-    adapted = _Tasks.apply(flat, x[None], targets[None], how)[0][0]
+    adapted = _Tasks.apply(flat, x[None], targets[None], how)[0].squeeze(0)
     after = adapted.split([value.numel() for value in params.values()])
     return {name: new.view(old.shape) for (name, old), new in zip(params.items(), after, strict=True)}
 
@@ -170,8 +170,9 @@ def features(params: Params, sizes: Sequence[int], slope: float, x: Tensor) -> T
         slope: of the activation below zero.
         x: inputs, ``(n, d)``.
     """
-    out: Tensor = _Features.apply(x[None], list(sizes), slope, *(value[None] for value in params.values()))[0]
-    return out[0]
+    each = (value[None] for value in params.values())
+    out: Tensor = _TaskFeatures.apply(x[None], list(sizes), slope, *each)[0].squeeze(0)
+    return out
 
 
 def has_features(params: Mapping[str, Tensor], x: Tensor) -> bool:
@@ -180,7 +181,7 @@ def has_features(params: Mapping[str, Tensor], x: Tensor) -> bool:
     return has_native_batches() and x.device.type == "cpu" and kinds in ({torch.float32}, {torch.float64})
 
 
-class _Features(torch.autograd.Function):
+class _TaskFeatures(torch.autograd.Function):
     """``(x, …, parameters) -> (features, tape)``, tasks first."""
 
     @staticmethod
@@ -216,5 +217,5 @@ class _Features(torch.autograd.Function):
             (t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)).flatten(0, 1)
             for t, dim in zip((x, *params), (in_dims[0], *in_dims[3:]), strict=True)
         )
-        out, tape = _Features.apply(x, sizes, slope, *each)
+        out, tape = _TaskFeatures.apply(x, sizes, slope, *each)
         return (out.unflatten(0, (size, -1)), tape), (0, None)

@@ -6,6 +6,7 @@ With weights :math:`w_t` that add up to one it is :math:`\nabla_\theta \sum_t w_
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -221,8 +222,8 @@ def capture(fn: Callable[..., Any]) -> Callable[..., Any]:
     graphs: dict[Any, tuple[Callable[..., Any], Any]] = {}
 
     def signature(leaves: list[torch.Tensor]) -> tuple[Any, ...]:
-        """What a captured graph is valid for: shapes, dtypes and devices of its inputs."""
-        return tuple((tuple(x.shape), x.dtype, x.device) for x in leaves)
+        """What a captured graph is valid for: shapes, places in memory, dtypes and devices of its inputs."""
+        return tuple((place_of(x), x.dtype, x.device) for x in leaves)
 
     def run(*args: Any) -> Any:
         """Replays the graph for inputs like ``args``; captures it if they are the first of their kind."""
@@ -248,5 +249,63 @@ def _capture(fn: Callable[..., Any], leaves: list[torch.Tensor], spec: Any) -> t
 
     graph = make_fx(flat)(*[x.detach() for x in leaves])
     graph.graph.eliminate_dead_code()
-    graph.recompile()
+    join_views(graph, leaves)
     return graph, out_specs[0]
+
+
+def place_of(x: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Where the entries of a tensor lie in its memory."""
+    return tuple(x.shape), tuple(x.stride()), int(x.storage_offset())
+
+
+def join_views(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> None:
+    """Replaces views of views by one view each, or by nothing: on small tensors a view costs as much as a sum.
+
+    >>> graph = make_fx(lambda x: x[None].transpose(0, 1)[:, 0].T.T + 1)(torch.ones(2, 3))
+    >>> join_views(graph, [torch.ones(2, 3)])
+    >>> [node.op for node in graph.graph.nodes]
+    ['placeholder', 'call_function', 'output']
+    """
+    seen = _Places(graph)
+    seen.run(*inputs)
+    bases: dict[Any, Any] = {}
+    joined: dict[Any, Any] = {}
+
+    def instead(node: Any) -> Any:
+        """What a node reads in place of a view, inserted before it."""
+        base = bases.get(node)
+        if base is None or node not in seen.places or base not in seen.places:
+            return node
+        place = seen.places[node]
+        if place == seen.places[base]:
+            return base
+        if (base, place) not in joined:
+            joined[base, place] = graph.graph.call_function(torch.ops.aten.as_strided.default, (base, *place))
+        return joined[base, place]
+
+    for node in list(graph.graph.nodes):
+        first = node.args[0] if node.args else None
+        is_view = getattr(node.target, "is_view", False)
+        if is_view or (node.target is operator.getitem and first in bases):
+            bases[node] = bases.get(first, first)
+            continue
+        with graph.graph.inserting_before(node):
+            node.args = torch.fx.map_arg(node.args, instead)
+            node.kwargs = torch.fx.map_arg(node.kwargs, instead)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+class _Places(torch.fx.Interpreter):
+    """Runs a graph and notes where every tensor lies in its memory."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.places: dict[Any, Any] = {}
+
+    def run_node(self, node: Any) -> Any:
+        """One operation."""
+        value = super().run_node(node)
+        if isinstance(value, Tensor):
+            self.places[node] = place_of(value)
+        return value

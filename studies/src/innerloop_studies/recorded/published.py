@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from innerloop_studies.recorded import duration, read, table
 from innerloop_studies.recorded.scores import one_score
@@ -95,7 +95,7 @@ def is_reached(paper: Published, mean: float) -> bool:
 
 def _verdicts() -> Iterator[bool]:
     for name, (_, numbers) in PUBLISHED.items():
-        file: dict[str, Any] | None = read("evaluations", name)
-        for which, paper in numbers.items() if file else ():
-            found = file["also"][which] if which else file["runs"][0]
-            yield is_reached(paper, found["mean"])
+        if file := read("evaluations", name):
+            for which, paper in numbers.items():
+                found = file["also"][which] if which else file["runs"][0]
+                yield is_reached(paper, found["mean"])

@@ -259,7 +259,7 @@ def place_of(x: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
 
 def join_views(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> None:
-    """Replaces views of views by one view each, or by nothing: on small tensors a view costs as much as a sum.
+    """Replaces views of views by one view each, or by nothing: on few numbers a view costs as much as a sum.
 
     >>> graph = make_fx(lambda x: x[None].transpose(0, 1)[:, 0].T.T + 1)(torch.ones(2, 3))
     >>> join_views(graph, [torch.ones(2, 3)])

@@ -68,13 +68,15 @@ def free_memory() -> int | None:
 
 @contextlib.contextmanager
 def only_free_memory() -> Iterator[None]:
-    """Within it, memory that is not free is refused with an error (Linux); on leaving, all is as before."""
+    """Within it, memory that is not free is refused with an error (Linux)."""
     # else Linux promises what it does not have, and kills the process without a word when that is used
     try:
-        import resource  # here: every command imports this module, and Windows has none
+        import ctypes  # here: every command imports this module
+        import resource  # and Windows does not have this one
 
+        ctypes.CDLL(None).malloc_trim(0)  # what this process has freed is free
         before, now = resource.getrlimit(resource.RLIMIT_DATA), _numbers("/proc/self/status")["VmData:"]
-    except (ImportError, OSError, KeyError):
+    except (ImportError, AttributeError, OSError, TypeError, KeyError):
         yield
         return
     free = free_memory()

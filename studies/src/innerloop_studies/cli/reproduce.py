@@ -29,6 +29,10 @@ Cluster = Annotated[
         "--cluster", metavar="ADDRESS", help="Parts go to this Dask cluster: tcp://host:8786, or slurm."
     ),
 ]
+PartsFolder = Annotated[
+    Path | None,
+    typer.Option("--parts", metavar="FOLDER", help="Keep finished parts here, not in runs/reproduce-parts."),
+]
 Run = Annotated[
     bool, typer.Option("--run", help="With headlines: first run at cpu what is not recorded or out of date.")
 ]
@@ -36,7 +40,12 @@ HEADLINES = "headlines"
 
 
 def reproduce(
-    names: Names, scale: Scale = "smoke", cluster: Cluster = None, run: Run = False, json: Json = False
+    names: Names,
+    scale: Scale = "smoke",
+    cluster: Cluster = None,
+    parts: PartsFolder = None,
+    run: Run = False,
+    json: Json = False,
 ) -> None:
     r"""Redo one table or figure of the papers, several of them, or all; `headlines` says what came of it.
 
@@ -80,9 +89,12 @@ def reproduce(
             return _headlines(run)
         if run:
             raise UserError("`--run` is for `innerloop reproduce headlines`; studies run without it.")
-        from innerloop_studies.reproduce import parts, runs
+        from innerloop_studies.reproduce import runs
+        from innerloop_studies.reproduce.parts import CLUSTER, FOLDER
 
-        parts.CLUSTER.set(cluster)
+        CLUSTER.set(cluster)
+        if parts is not None:
+            FOLDER.set(parts)
         if runs.is_batch(names):
             return _several(names, scale)
         return runs.carry_out(names[0], scale, argv=typed_argv(), say=say, folder=Path("runs"))

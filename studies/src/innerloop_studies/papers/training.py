@@ -23,6 +23,8 @@ from innerloop.experiment.parts import Parts, build
 from innerloop.experiment.recipe.protocols import IMAGE_FAMILIES
 from innerloop.nets.network import Network
 from innerloop.training import Plan, TrainState
+from innerloop.training.execution.plan import Compile
+from innerloop.training.execution.probes import native_works
 
 
 class Fitted(NamedTuple):
@@ -78,11 +80,20 @@ def by_frozen_features(net: Network, params: Params, buffers: Buffers, task: Any
     return head_scores(fit_heads(z, task.y_support[None], ways, "logistic", 3.0, True), q)[0]
 
 
+LONG = 300  # steps of a training that repays the compiling of native code
+
+
 def plan_for(recipe: Recipe) -> Plan:
     """Small regressions under vmap, pictures one task at a time; ``run.threads`` threads."""
-    pictures = recipe.tasks.family in IMAGE_FAMILIES
     threads = recipe.run.threads or 1
-    return Plan("threads" if threads > 1 else "loop", threads) if pictures else Plan("vmap", threads)
+    pictures = recipe.tasks.family in IMAGE_FAMILIES
+    return one_by_one(recipe.outer.steps, threads) if pictures else Plan("vmap", threads)
+
+
+def one_by_one(steps: int, threads: int = 1) -> Plan:
+    """Whole tasks of pictures, a thread each; by native code where training is long and a compiler is here."""
+    how: Compile = "native" if steps >= LONG and native_works().works else "off"
+    return Plan("threads" if threads > 1 else "loop", threads, compile=how)
 
 
 def settled(recipe: Recipe) -> Parts:

@@ -12,6 +12,7 @@ are its arguments. ``write`` also draws the figures of ``headlines``.
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,12 @@ def path_of(kind: str, name: str) -> Path:
 
 
 def keep(kind: str, name: str, content: dict[str, Any]) -> Path:
-    """Writes a file; after a crash the old one or the new one is there."""
+    """Writes a file, with the commit that is checked out; after a crash the old one or the new one is there."""
     file = path_of(kind, name)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(file, content)
+    asked = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    write_json_atomic(file, {**content, "commit": commit or None})
     return file
 
 

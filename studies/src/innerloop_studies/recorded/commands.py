@@ -22,7 +22,7 @@ from innerloop.runs.process import identity
 from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.bench.own_pictures import REAL, photographs
 from innerloop_studies.bench.worker import cpu_name
-from innerloop_studies.recorded import ROOT, keep, path_of, read
+from innerloop_studies.recorded import RESULTS, ROOT, keep, path_of, read
 from innerloop_studies.reproduce import REPRODUCTIONS, made_by, torch_version
 
 SCALE = "cpu"
@@ -174,6 +174,8 @@ def carry_out(command: Command) -> str | None:
         write_photographs(ROOT / PHOTOS)
     before = begin(command)
     words = ["innerloop", "resume", str(before)] if before else command.line.split()
+    if command.kind == "reproductions":
+        words += ["--parts", str(RESULTS / "parts")]  # beside results: what is finished can be committed
     printed = command.kind == "printed"
     ended = run_words(*words, *([] if printed else ["--json"]))
     try:
@@ -361,9 +363,12 @@ def first_evaluation(run: Path, timed: bool) -> dict[str, Any]:
     about = {key: manifest.get(key) for key in ("versions", "started", "ended")}
     validated: dict[int, dict[str, Any]] = {}
     reported: dict[str, float] = {}  # what the learner said with the last line
+    seconds = 0.0  # of training
     for line in read_metrics(run / "metrics.jsonl"):
+        seconds += line.get("seconds", 0.0)
         if "validation" in line:
-            validated[line["step"]] = {"step": line["step"], "mean": line["validation"], "ci95": line["ci95"]}
+            point = {"step": line["step"], "seconds": round(seconds, 1)}
+            validated[line["step"]] = {**point, "mean": line["validation"], "ci95": line["ci95"]}
         named = {key.removeprefix(LEARNER): line[key] for key in line if key.startswith(LEARNER)}
         reported = named or reported
     course = {"validations": thin(list(validated.values())), "reported": reported}

@@ -16,10 +16,11 @@ from innerloop.runs.executors import as_finished, open_executor
 from innerloop_studies.reproduce import torch_version
 
 Job = TypeVar("Job")
-FOLDER = Path("runs") / "reproduce-parts"
 WORKERS = 2  # processes of one thread each on this machine: studies are sized for two cores
 CLUSTER: ContextVar[str | None] = ContextVar("cluster", default=None)
 """Where parts are computed instead: ``innerloop reproduce --cluster``."""
+FOLDER: ContextVar[Path] = ContextVar("folder", default=Path("runs") / "reproduce-parts")
+"""Where finished parts are kept: ``innerloop reproduce --parts``."""
 
 
 def compute_parts(
@@ -40,7 +41,7 @@ def compute_parts(
         plain({**about, "settings": settings, "seen": dict(seen(job)) if seen else {}})
         for job, settings in zip(jobs, given, strict=True)
     ]
-    files = [(folder or FOLDER) / name / f"{digest(key)}.json" for key in keys]
+    files = [(folder or FOLDER.get()) / name / f"{digest(key)}.json" for key in keys]
     found = [read_json(file) if file.is_file() else {} for file in files]
     values = {i: one["value"] for i, one in enumerate(found) if one.get("key") == keys[i]}
     missing, shown = [i for i in range(len(jobs)) if i not in values], 0

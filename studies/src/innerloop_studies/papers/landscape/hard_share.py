@@ -13,9 +13,8 @@ from innerloop.experiment.data import build_data
 from innerloop.experiment.fitting import fit_parts
 from innerloop.tasks import Kind, few_shot_sampler
 from innerloop.tasks.hard_groups import by_hardness, hardest_groups
-from innerloop.training.execution.plan import Plan
 from innerloop_studies.papers.figures import bars_figure
-from innerloop_studies.papers.training import combined
+from innerloop_studies.papers.training import combined, plan_for
 from innerloop_studies.reproduce.parts import compute_parts
 from innerloop_studies.reproduce.rows import Reproduction, Row, Say, counts_row, row, same_row
 
@@ -82,7 +81,7 @@ def recipe_of(scale: str, name: str, arm: str, budget: HardShareBudget, seed: in
 def trained(scale: str, case: str, arm: str, budget: HardShareBudget, seed: int) -> dict[str, Any]:
     """One run: per kind of test tasks the accuracy of every one, the same for all arms and seeds."""
     parts = Parts(recipe_of(scale, case, arm, budget, seed))
-    data, plan, about, ways = parts.data, Plan("loop"), CASES[case], parts.recipe.tasks.ways
+    data, plan, about, ways = parts.data, plan_for(parts.recipe), CASES[case], parts.recipe.tasks.ways
     state = fit_parts(parts, plan=plan)
     learner, by_kind = parts.learner_after(1), {}
     scaled: dict[str, Any] = {"mean": data.scale.mean, "std": data.scale.std}

@@ -22,7 +22,7 @@ from innerloop.learners.objectives.multitask import PREFIX
 from innerloop.nets.network import Network
 from innerloop.tasks.loading import image_loader
 from innerloop.training.execution.plan import Plan, torch_threads
-from innerloop_studies.papers.training import by_frozen_features
+from innerloop_studies.papers.training import by_frozen_features, one_by_one
 from innerloop_studies.reproduce.rows import Row, Say, same_row
 
 INNER_RATE = 0.1
@@ -53,7 +53,7 @@ def judge_all(
 ) -> dict[str, float]:
     """Accuracy in percent on every kind of ``judged``, untrained without ``training``; same tasks for all."""
     parts = parts_of(method, *train, budget, seed, training or BASELINE)
-    state = parts if training is None else fit_parts(parts, plan=Plan("loop"))
+    state = parts if training is None else fit_parts(parts, plan=one_by_one(budget.steps))
     weights = state.params, state.buffers
     with torch_threads(Plan("loop")):
         return {

@@ -198,7 +198,7 @@ def found_cell(
         given["start"] = Choices(*((operators, *((operators[:1],) * (len(EDGES) - 1))) for _ in KINDS))
     key = {"version": VERSION, "torch": torch_version(), "data": data, "side": side, "cells": cells}
     key |= {"channels": channels, "crops": crops, "method": method, "settings": dict(settings), "seed": seed}
-    keep = FOLDER / "metantk-nas-measurements" / f"{digest(key)}.jsonl"  # single measurements
+    keep = FOLDER.get() / "metantk-nas-measurements" / f"{digest(key)}.jsonl"  # single measurements
     fresh, begun = not keep.exists(), time.process_time()
     result = search(method, space, draws, settings=given, seed=seed, workers=1, keep=keep)
     seconds = time.process_time() - begun

@@ -16,7 +16,7 @@ from innerloop.core.errors import UserError
 from innerloop_studies import recorded
 from innerloop_studies.bench import BENCHMARKS
 from innerloop_studies.measurements import sureness as measure_sureness
-from innerloop_studies.recorded import commands, reproductions, scores
+from innerloop_studies.recorded import commands, published, reproductions, scores
 from innerloop_studies.reproduce import REPRODUCTIONS
 from support.places import ROOT
 
@@ -560,3 +560,24 @@ def test_a_further_judgement_that_fails_is_not_kept(monkeypatch):
         commands.further_evaluations("omniglot-maml", "run")
     ended.returncode = 0
     assert commands.further_evaluations("omniglot-maml", "run") == {"support": {"error": "gone"}}
+
+
+def test_an_accuracy_is_reached_within_its_interval_or_a_point(monkeypatch, tmp_path):
+    paper = published.Published("5-way 1-shot", 58.9, 1.9)
+    assert published.is_reached(paper, 0.571) and not published.is_reached(paper, 0.569)
+    assert published.is_reached(paper._replace(ci95=0.1), 0.58)
+    assert not published.is_reached(paper._replace(ci95=0.1), 0.578)
+    monkeypatch.setattr(recorded, "RESULTS", tmp_path)
+    assert published.reached() == "0 of 18"
+    assert "not run" in published.published()
+    found = {"score": "accuracy", "mean": 0.99, "ci95": 0.001, "seconds": 60.0}
+    recorded.keep("evaluations", "omniglot-protonet-published", {"runs": [found], "also": {"20-way": found}})
+    assert published.reached() == "2 of 18"
+    assert "| 98.8 % | **99.0 ± 0.1 %** | yes | 60 s |" in published.published()
+
+
+def test_every_published_accuracy_has_its_command():
+    known = commands.LINES["evaluations"]
+    for name, (_, numbers) in published.PUBLISHED.items():
+        assert name in known
+        assert set(numbers) - {""} == set(commands.ALSO.get(name, {}))

@@ -54,7 +54,7 @@ LINES: dict[str, dict[str, str]] = {  # what is typed, by kind and by the name o
         "sine-maml-published": "innerloop sweep sine-maml-published seed=[0,1,2]",
         "omniglot-protonet-published": "innerloop train omniglot-protonet-published",
         "omniglot-protonet-published-5shot": (
-            "innerloop train omniglot-protonet-published tasks.shots=5 eval.shots=5"
+            "innerloop train omniglot-protonet-published tasks.shots=5 eval.shots=5 outer.steps=6000"
         ),
         "omniglot-maml-published": "innerloop train omniglot-maml-published",
         "omniglot-maml-published-5shot": "innerloop train omniglot-maml-published tasks.shots=5 eval.shots=5",

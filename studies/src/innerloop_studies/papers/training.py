@@ -91,7 +91,7 @@ def plan_for(recipe: Recipe) -> Plan:
 
 
 def one_by_one(steps: int, threads: int = 1) -> Plan:
-    """Whole tasks of pictures, a thread each; by native code where training is long and a compiler is here."""
+    """Whole tasks of pictures, a thread each; by native code where training is long and it can be built."""
     how: Compile = "native" if steps >= LONG and native_works().works else "off"
     return Plan("threads" if threads > 1 else "loop", threads, compile=how)
 

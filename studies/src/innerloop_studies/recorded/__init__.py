@@ -49,7 +49,7 @@ def path_of(kind: str, name: str) -> Path:
 
 
 def keep(kind: str, name: str, content: dict[str, Any]) -> Path:
-    """Writes a file, with the commit that is checked out; after a crash the old one or the new one is there."""
+    """Writes a file that names its commit; after a crash the old one or the new one is there."""
     file = path_of(kind, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     asked = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]

@@ -564,7 +564,8 @@ def test_a_further_judgement_that_fails_is_not_kept(monkeypatch):
 
 def test_an_accuracy_is_reached_within_its_interval_or_a_point(monkeypatch, tmp_path):
     paper = published.Published("5-way 1-shot", 58.9, 1.9)
-    assert published.is_reached(paper, 0.571) and not published.is_reached(paper, 0.569)
+    assert published.is_reached(paper, 0.571)
+    assert not published.is_reached(paper, 0.569)
     assert published.is_reached(paper._replace(ci95=0.1), 0.58)
     assert not published.is_reached(paper._replace(ci95=0.1), 0.578)
     monkeypatch.setattr(recorded, "RESULTS", tmp_path)

@@ -40,11 +40,7 @@ _MEANINGS = {
     errno.ESTALE: "the network disk has lost it (stale file handle): try again",
     errno.ENOMEM: "there is not enough memory: use smaller batches or chunks, or fewer threads",
 }
-_NO_MEMORY = re.compile(
-    r"(can't|cannot|unable to) allocate|not enough memory|out of memory|bad_alloc"
-    "|could not create a primitive$",  # oneDNN's
-    re.I,
-)
+_NO_MEMORY = re.compile(r"(can't|cannot|unable to) allocate|not enough memory|out of memory|bad_alloc", re.I)
 
 
 class UserError(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 
 from innerloop.core.errors import UserError
 from innerloop.core.formatting import duration
-from innerloop.core.resources import available_cores, only_free_memory
+from innerloop.core.resources import available_cores
 from innerloop.experiment.parts import Parts
 from innerloop.experiment.ranks import own_tasks, ranks_here
 from innerloop.runs.directory import MANIFEST
@@ -118,12 +118,10 @@ def measured_plan(
 ) -> PlanChoice:
     """The fastest way to train these parts here, by their recipe; ``say`` is told of what is measured."""
     recipe = parts.recipe
-    with only_free_memory():
-        batch = parts.data.train.batch(0, own_tasks(recipe.outer.batch))
     return choose_plan(
         parts.params,
         parts.buffers,
-        batch,
+        parts.data.train.batch(0, own_tasks(recipe.outer.batch)),
         loss=parts.objective.loss,
         direction=parts.objective.direction,
         steps=recipe.outer.steps,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from innerloop.core.errors import UserError, spell
-from innerloop.core.resources import available_cores, only_free_memory
+from innerloop.core.resources import available_cores
 from innerloop.core.types import Batch, Buffers, Params
 from innerloop.nets.ops.engine import calls as native_calls
 from innerloop.training.execution.gradient_types import TaskDirection, TaskLoss
@@ -95,11 +94,7 @@ def choose_plan(
 
     def measure(plan: Plan, on: Batch, budget: float, best: float) -> float:
         """Seconds that one meta-gradient of the batch ``on`` takes under ``plan``."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch_threads(plan))
-            if next(iter(params.values())).device.type == "cpu":
-                torch.ones(2**20).exp_()  # OpenMP starts its threads: without memory for one it would exit
-                stack.enter_context(only_free_memory())
+        with torch_threads(plan):
             run = meta_gradient(loss, plan, direction=direction)
             if isinstance(run, InProcesses):  # or a long call would be charged with it
                 run.start(params, buffers, on)

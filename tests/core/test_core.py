@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from scipy import stats
 from torch import Tensor
 
-from innerloop.core import random, resources, trees
+from innerloop.core import random, trees
 from innerloop.core.autodiff import gradient, is_plain, plain_autograd
 from innerloop.core.errors import NonFiniteError, Problems, UserError, did_you_mean, spelling
 from innerloop.core.losses import LOSSES, get_loss, is_classification, rate_factor, score, score_name
@@ -383,30 +383,6 @@ def test_a_crash_passes_unless_it_may_follow_from_a_problem() -> None:
     told.add("steps=0 is too few.")
     with pytest.raises(UserError, match="steps=0 is too few"), told.collect():
         _ = 1 / 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of data that holds")
-def test_memory_that_is_not_free_is_refused_and_then_is_not(monkeypatch):
-    resource = importlib.import_module("resource")  # Windows has none
-    assert 2**20 < resources.free_memory() < 2**50
-    monkeypatch.setattr(resources, "free_memory", lambda: 100 * 2**20)
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    with resources.only_free_memory():
-        assert len(bytearray(50 * 2**20))
-        with pytest.raises(MemoryError):
-            bytearray(200 * 2**20)
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    assert len(bytearray(200 * 2**20))
-
-
-def test_what_a_container_may_still_take(monkeypatch, tmp_path):
-    (tmp_path / "memory.max").write_text("1000000\n")
-    (tmp_path / "memory.current").write_text("700000\n")
-    (tmp_path / "memory.stat").write_text("anon 300000\ninactive_file 250000\nactive_file 50000\n")
-    monkeypatch.setattr(resources, "_GROUPS", ((str(tmp_path / "memory"), "max", "current"),))
-    assert resources.free_memory() == 600_000
-    (tmp_path / "memory.max").write_text("max\n")  # no limit: what the machine has
-    assert resources.free_memory() != 600_000
 
 
 def test_a_worker_that_keeps_freed_memory_gets_no_fresh_pages():

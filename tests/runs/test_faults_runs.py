@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 
 from innerloop.cli.main import main
-from innerloop.core import resources
 from innerloop.core.errors import UserError
 from innerloop.experiment.resuming import resume
-from innerloop.runs.directory import list_runs
 from innerloop.runs.manifest import actual_status, read_manifest, update_manifest
 from innerloop.runs.metrics import read_metrics
 from oracles.patience import wait_until
@@ -346,20 +344,3 @@ def test_too_little_memory_is_a_sentence(
     code, _, err = call("train", "sine-maml", *given, setting)
     assert code == 2
     assert "memory" in err
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of data that holds")
-def test_a_step_that_does_not_fit_is_refused_before_training(
-    tmp_path: Path, call: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Linux would promise the memory, and kill the process when it is used."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(resources, "free_memory", lambda: 300 * 2**20)
-    given = [item for item in TINY if not item.startswith(("outer.batch", "run.execution"))]
-    code, _, err = call("train", "sine-maml", *given, "outer.batch=200000", "run.execution=vmap")
-    assert code == 2
-    assert "there is not enough memory: use smaller batches" in err
-    (run,) = list_runs(Path("runs"))
-    assert read_manifest(run)["status"] == "failed"
-    assert not (run / "metrics.jsonl").exists()
-    assert call("train", "sine-maml", *TINY)[0] == 0

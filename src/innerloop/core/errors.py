@@ -40,7 +40,9 @@ _MEANINGS = {
     errno.ESTALE: "the network disk has lost it (stale file handle): try again",
     errno.ENOMEM: "there is not enough memory: use smaller batches or chunks, or fewer threads",
 }
-_NO_MEMORY = re.compile(r"(can't|cannot|unable to) allocate|not enough memory|out of memory|bad_alloc", re.I)
+_NO_MEMORY = re.compile(
+    r"can't allocate memory|not enough memory|out of memory|cannot allocate memory|unable to allocate", re.I
+)
 
 
 class UserError(Exception):

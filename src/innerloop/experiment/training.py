@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from innerloop.core.resources import only_free_memory
 from innerloop.experiment.fitting import fit_parts, validation_of
 from innerloop.experiment.inner_rate import settle_rate
 from innerloop.experiment.loading import best_or_last
@@ -63,10 +61,9 @@ def train_from(
     spent: dict[str, float] = {}
     notes, seen = [*notes, *training_notes(recipe, run, first_step)], seen_notes(recipe)
     with session(recipe, parts, run, first_step, show, notes) as bar:
-        with only_free_memory() if parts.recipe.run.device == "cpu" else nullcontext():
-            parts, state = settle_rate(recipe, parts, run, state, bar.line)
-            with timed(spent, "plan"):
-                plan, expected = plan_of(parts, run, bar, steps - first_step)
+        parts, state = settle_rate(recipe, parts, run, state, bar.line)
+        with timed(spent, "plan"):
+            plan, expected = plan_of(parts, run, bar, steps - first_step)
         pace = Slowdown(plan, expected, bar.line, partial(measured_again, parts, run))
         with RunRecorder(parts, run, bar, pace) as record:
             validation, began = validation_of(parts, plan), now("milliseconds")

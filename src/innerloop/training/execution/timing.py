@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -182,8 +181,7 @@ class _Timing:
             self.say(f"measuring {what}: {plan.mode} on {plan.threads} core{'s' * (plan.threads > 1)}")
         try:
             return self.measure(plan, on, budget, best)
-        except (RuntimeError, NotImplementedError, MemoryError, WorkersError) as error:
-            traceback.clear_frames(error.__traceback__)  # or what did not fit would be kept
+        except (RuntimeError, NotImplementedError, WorkersError) as error:
             self.failures.setdefault(plan.mode, error)
             return None
 

@@ -97,6 +97,25 @@ def test_captured_graphs_tell_dtypes_and_structures_apart() -> None:
 # ---- choosing ----
 
 
+def test_a_captured_graph_serves_inputs_wherever_they_begin_in_memory() -> None:
+    traced: list[int] = []
+
+    def fn(x: Tensor) -> Tensor:
+        traced.append(1)
+        return (
+            x[:, 1:].T.unsqueeze(0)[0, 1:].flatten() * 2 + x.T.T.sum() + x.transpose(0, 1).exp()[1:].T[0, 0]
+        )
+
+    run, data = capture(fn), torch.arange(120.0).div(100).view(24, 5)
+    parts = [data[i : i + 4] for i in range(0, 24, 4)]  # chunks of a batch
+    found = [run(part) for part in parts]
+    assert len(traced) == 1
+    for part, value in zip(parts, found, strict=True):
+        assert torch.equal(value, fn(part))
+    square = torch.arange(16.0).view(4, 4)
+    assert torch.equal(capture(lambda x: x.T + 1)(square.T), square + 1)
+
+
 def test_short_runs_are_not_compiled_and_say_why() -> None:
     chosen = choose(steps=10, compile="auto")
     assert chosen.plan.compile == "off"

@@ -222,8 +222,8 @@ def capture(fn: Callable[..., Any]) -> Callable[..., Any]:
     graphs: dict[Any, tuple[Callable[..., Any], Any]] = {}
 
     def signature(leaves: list[torch.Tensor]) -> tuple[Any, ...]:
-        """What a captured graph is valid for: shapes, places in memory, dtypes and devices of its inputs."""
-        return tuple((place_of(x), x.dtype, x.device) for x in leaves)
+        """What a captured graph is valid for: shapes, strides, dtypes and devices of its inputs."""
+        return tuple((tuple(x.shape), tuple(x.stride()), x.dtype, x.device) for x in leaves)
 
     def run(*args: Any) -> Any:
         """Replays the graph for inputs like ``args``; captures it if they are the first of their kind."""
@@ -279,6 +279,8 @@ def join_views(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> None:
         place = seen.places[node]
         if place == seen.places[base]:
             return base
+        if base.op == "placeholder":  # an input may begin elsewhere in its memory at the next call
+            return node
         if (base, place) not in joined:
             joined[base, place] = graph.graph.call_function(torch.ops.aten.as_strided.default, (base, *place))
         return joined[base, place]

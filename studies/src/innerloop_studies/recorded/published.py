@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from innerloop_studies.recorded import duration, read, table
 from innerloop_studies.recorded.scores import one_score
@@ -68,24 +68,20 @@ PUBLISHED: dict[str, tuple[str, dict[str, Published]]] = {
 def published() -> str:
     """A line for every published accuracy: ours, whether it is reached, and what it cost."""
     lines: list[Sequence[str]] = []
-    for name, (what, numbers) in PUBLISHED.items():
-        file = read("evaluations", name)
-        for which, paper in numbers.items():
-            said = f"{paper.accuracy:g}{f' ± {paper.ci95:g}' * bool(paper.ci95)} %"
-            if file is None:
-                lines.append((what, paper.tasks, said, "not run", "", ""))
-                continue
-            found = file["also"][which] if which else file["runs"][0]
-            mark = "yes" if is_reached(paper, found["mean"]) else "no"
+    for what, paper, file, found in _found():
+        said = f"{paper.accuracy:g}{f' ± {paper.ci95:g}' * bool(paper.ci95)} %"
+        told = ("not run", "", "")
+        if found:
             cost = ", ".join(duration(run["seconds"]) for run in file["runs"] if run["seconds"])
-            lines.append((what, paper.tasks, said, f"**{one_score(found)}**", mark, cost))
+            told = (f"**{one_score(found)}**", "yes" if is_reached(paper, found["mean"]) else "no", cost)
+        lines.append((what, paper.tasks, said, *told))
     return table(("data: method, network", "tasks", "published", "ours", "reached", "trained for"), lines)
 
 
 def reached() -> str:
     """How many of them are reached, for a line of text."""
-    verdicts = list(_verdicts())
-    return f"{sum(verdicts)} of {sum(len(numbers) for _, numbers in PUBLISHED.values())}"
+    verdicts = [bool(found) and is_reached(paper, found["mean"]) for _, paper, _, found in _found()]
+    return f"{sum(verdicts)} of {len(verdicts)}"
 
 
 def is_reached(paper: Published, mean: float) -> bool:
@@ -93,9 +89,9 @@ def is_reached(paper: Published, mean: float) -> bool:
     return 100 * mean > paper.accuracy - max(CLOSE, paper.ci95)
 
 
-def _verdicts() -> Iterator[bool]:
-    for name, (_, numbers) in PUBLISHED.items():
-        if file := read("evaluations", name):
-            for which, paper in numbers.items():
-                found = file["also"][which] if which else file["runs"][0]
-                yield is_reached(paper, found["mean"])
+def _found() -> Iterator[tuple[str, Published, dict[str, Any], dict[str, Any]]]:
+    """Every published accuracy, the file of its evaluation, and ours; both empty where it was not run."""
+    for name, (what, numbers) in PUBLISHED.items():
+        file = read("evaluations", name) or {}
+        for which, paper in numbers.items():
+            yield what, paper, file, (file["also"][which] if which else file["runs"][0]) if file else {}

@@ -99,6 +99,7 @@ def bars_figure(
 ) -> Figure:
     """Draws one panel per group: a horizontal bar per method with its interval and its number."""
     height = 0.55 + 0.34 * max(len(group) for group in groups.values())
+    height += 0.2 * max(name.count("\n") for name in groups)
     columns = columns or len(groups)
     figure, axes = side_by_side(len(groups), columns, width, height)
     whiskers: dict[str, Any] = {"ecolor": INK, "elinewidth": 1, "capsize": 2}
